@@ -71,6 +71,12 @@ class Variable : public Resource {
 
 class ResourceManager {
  public:
+  ResourceManager() = default;
+  // What it holds may ask it for others as it goes, as a handle in a queue does: it is empty then.
+  ~ResourceManager() { Clear({}); }
+  ResourceManager(const ResourceManager&) = delete;
+  ResourceManager& operator=(const ResourceManager&) = delete;
+
   // NotFound "resource 'localhost/w' does not exist"; InvalidArgument if it is of another class.
   template <typename T>
   Result<std::shared_ptr<T>> Find(std::string_view container, std::string_view name) const {

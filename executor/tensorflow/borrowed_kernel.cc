@@ -9,6 +9,7 @@
 #include <atomic>
 #include <deque>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 #include "base/mutex.h"
@@ -221,8 +222,8 @@ class BorrowedKernel : public Kernel {
   const std::unique_ptr<const BorrowedNode> node_;
 };
 
-// Threads for calls that wait. Each call gets one at once: an idle one, or a new one. A thread that
-// was idle for a while ends.
+// Threads for calls that wait. Each call gets one at once: an idle one, or a new one, of kMost at
+// most. A thread that was idle for a while ends.
 class WaitingThreads {
  public:
   static WaitingThreads& Get() {
@@ -230,17 +231,33 @@ class WaitingThreads {
     return *threads;
   }
 
-  void Run(std::function<void()> call) {
+  // ResourceExhausted, and the call is not made, if there is no thread for it: it cannot wait for
+  // one, since those that have one may wait for what it does.
+  Status Run(std::function<void()> call) {
     MutexLock lock(mutex_);
-    calls_.push_back(std::move(call));
-    if (calls_.size() <= idle_) {
+    if (calls_.size() < idle_) {
+      calls_.push_back(std::move(call));
       changed_.NotifyOne();
-    } else {
-      StartThread("mg-borrowed-" + std::to_string(started_++), [this] { Work(); }).detach();
+      return Status();
     }
+    if (threads_ >= kMost) {
+      return ResourceExhausted("already " + std::to_string(threads_) +
+                               " calls of TensorFlow's ops wait in this process");
+    }
+    try {
+      StartThread("mg-borrowed-" + std::to_string(started_), [this] { Work(); }).detach();
+    } catch (const std::system_error& error) {
+      return ResourceExhausted("no thread for a call of TensorFlow's op that waits: " +
+                               std::string(error.what()));
+    }
+    ++started_;
+    ++threads_;
+    calls_.push_back(std::move(call));
+    return Status();
   }
 
  private:
+  static constexpr int kMost = 4096;
   static constexpr std::chrono::seconds kIdle{10};
 
   void Work() {
@@ -257,7 +274,10 @@ class WaitingThreads {
       const bool more =
           changed_.WaitFor(mutex_, kIdle, [this]() MG_REQUIRES(mutex_) { return !calls_.empty(); });
       --idle_;
-      if (!more) return;
+      if (!more) {
+        --threads_;
+        return;
+      }
     }
   }
 
@@ -265,7 +285,7 @@ class WaitingThreads {
   CondVar changed_;
   std::deque<std::function<void()>> calls_ MG_GUARDED_BY(mutex_);
   size_t idle_ MG_GUARDED_BY(mutex_) = 0;
-  int started_ MG_GUARDED_BY(mutex_) = 0;
+  int started_ MG_GUARDED_BY(mutex_) = 0, threads_ MG_GUARDED_BY(mutex_) = 0;
 };
 
 class WaitingBorrowedKernel : public AsyncKernel {
@@ -280,10 +300,11 @@ class WaitingBorrowedKernel : public AsyncKernel {
     const bool runs = c.OnCancel([library = &library_, cancellation] {
       (*library)->TFE_CancellationManagerStartCancel(cancellation.get());
     });
-    WaitingThreads::Get().Run([this, &c, cancellation, runs, done = std::move(done)] {
+    const Status begun = WaitingThreads::Get().Run([this, &c, cancellation, runs, done] {
       done(runs ? node_->Run(c, cancellation.get())
                 : Cancelled("the step was aborted before this node ran").AsDerived());
     });
+    if (!begun.ok()) done(begun);
   }
 
  private:

@@ -71,6 +71,10 @@ constexpr NamedTrait kTraits[] = {
     // They read a data set to its end.
     {"DatasetTo", false, {.waits = true}},
     {"ReduceDataset", true, {.waits = true}},
+    // It gathers the calls of others into a batch.
+    {"BatchFunction", true, {.waits = true}},
+    // The other members of the group have to come.
+    {"Collective", false, {.waits = true}},
     // Another step may hold the lock.
     {"MutexLock", true, {.waits = true}},
     // Its kernel fails where shared_name is set.

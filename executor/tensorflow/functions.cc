@@ -1,5 +1,7 @@
 #include "executor/tensorflow/functions.h"
 
+#include <map>
+
 #include "base/hash.h"
 #include "base/mutex.h"
 #include "graph/attr_proto.h"
@@ -15,6 +17,8 @@ class Adder {
       : library_(library), functions_(functions) {}
 
   Result<std::string> Add(const std::string& name, int depth) {
+    // Also one that many name is looked into once.
+    if (const auto added = added_.find(name); added != added_.end()) return added->second;
     const Function* function = functions_.Find(name);
     if (function == nullptr) return NotFound("the graph has no function '" + name + "'");
     if (depth > kMaxCallDepth)
@@ -33,7 +37,8 @@ class Adder {
     }
     // Its contents are its name, so that it is added once, and never another in its place.
     const std::string unique = name + "_" + std::to_string(Fnv1a(BytesOf(def)));
-    if (library_->TFE_ContextHasFunction(library_.context(), unique.c_str()) != 0) return unique;
+    if (library_->TFE_ContextHasFunction(library_.context(), unique.c_str()) != 0)
+      return added_[name] = unique;
     def.mutable_signature()->set_name(unique);
     const std::string bytes = def.SerializeAsString();
     TF_Status* const status = library_->TF_NewStatus();
@@ -41,7 +46,7 @@ class Adder {
     const Status added = library_.StatusOf(status);
     library_->TF_DeleteStatus(status);
     if (!added.ok()) return added.WithContext("function '" + name + "'");
-    return unique;
+    return added_[name] = unique;
   }
 
  private:
@@ -53,6 +58,7 @@ class Adder {
 
   const Library& library_;
   const FunctionLibrary& functions_;
+  std::map<std::string, std::string> added_;  // their names in the library
 };
 
 }  // namespace

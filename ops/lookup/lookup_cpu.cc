@@ -2,9 +2,11 @@
 // that one class serves all types. A call takes the table's lock once, for all of its keys.
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -12,6 +14,7 @@
 #include "base/input_file.h"
 #include "base/mutex.h"
 #include "ops/cpu/element_types_cpu.h"
+#include "ops/cpu/room_cpu.h"
 #include "ops/text/parse_number.h"
 #include "ops/variable/handle_cpu.h"
 
@@ -69,9 +72,13 @@ class Table : public Resource {
                              keys.shape().ToString() + " and " + values.shape().ToString());
     }
     Entries entries;
+    size_t used = 0;
+    Room room;
     for (int64_t i = 0; i < keys.elements(); ++i) {
       std::string value = BytesAt(values, i);
       const auto [at, fresh] = entries.emplace(BytesAt(keys, i), value);
+      if (fresh) used += SizeOf(at->first, at->second);
+      MG_RETURN_IF_ERROR(room.Hold(used, named_));
       if (!fresh && at->second != value) {
         return FailedPrecondition("table '" + spec_.name + "' gets different values for key " +
                                   std::to_string(i));
@@ -83,6 +90,8 @@ class Table : public Resource {
                                 "' was already initialized with different data.");
     }
     entries_ = std::move(entries);
+    used_ = used;
+    room_ = std::move(room);
     initialized_ = true;
     return Status();
   }
@@ -107,22 +116,43 @@ class Table : public Resource {
                              values.shape().ToString() + " differ");
     }
     MutexLock lock(mutex_);
-    if (anew) entries_.clear();
-    for (int64_t i = 0; i < keys.elements(); ++i)
-      entries_.insert_or_assign(BytesAt(keys, i), BytesAt(values, i));
+    if (anew) {
+      entries_.clear();
+      used_ = 0;
+    }
+    for (int64_t i = 0; i < keys.elements(); ++i) {
+      const std::string key = BytesAt(keys, i), value = BytesAt(values, i);
+      const auto at = entries_.find(key);
+      const size_t used =
+          used_ - (at == entries_.end() ? 0 : SizeOf(key, at->second)) + SizeOf(key, value);
+      MG_RETURN_IF_ERROR(room_.Hold(used, named_));
+      used_ = used;
+      if (at == entries_.end()) {
+        entries_.emplace(key, value);
+      } else {
+        at->second = value;
+      }
+    }
     return Status();
   }
   Status Remove(const Tensor& keys) {
     MG_RETURN_IF_ERROR(CheckTypes(keys.dtype(), spec_.value));
     MG_RETURN_IF_ERROR(RequireMutable());
     MutexLock lock(mutex_);
-    for (int64_t i = 0; i < keys.elements(); ++i) entries_.erase(BytesAt(keys, i));
-    return Status();
+    for (int64_t i = 0; i < keys.elements(); ++i) {
+      const auto at = entries_.find(BytesAt(keys, i));
+      if (at == entries_.end()) continue;
+      used_ -= SizeOf(at->first, at->second);
+      entries_.erase(at);
+    }
+    return room_.Hold(used_, named_);
   }
 
-  Result<std::vector<std::pair<std::string, std::string>>> All() const {
+  // With room for them.
+  Result<std::vector<std::pair<std::string, std::string>>> All(Room* room) const {
     MutexLock lock(mutex_);
     MG_RETURN_IF_ERROR(RequireFilled());
+    MG_RETURN_IF_ERROR(room->Hold(used_, named_));
     return std::vector<std::pair<std::string, std::string>>(entries_.begin(), entries_.end());
   }
   int64_t size() const {
@@ -133,14 +163,17 @@ class Table : public Resource {
   std::string DebugString() const override { return spec_.ToString() + " " + spec_.name; }
   int64_t bytes() const override {
     MutexLock lock(mutex_);
-    int64_t sum = 0;
-    for (const auto& [key, value] : entries_)
-      sum += static_cast<int64_t>(key.size() + value.size() + 2 * sizeof(std::string));
-    return sum;
+    return static_cast<int64_t>(used_);
   }
 
  private:
   using Entries = std::unordered_map<std::string, std::string>;
+
+  // In memory, with the node and its place in the table.
+  static size_t SizeOf(const std::string& key, const std::string& value) {
+    constexpr size_t kNode = 40;
+    return kNode + 2 * sizeof(std::string) + key.size() + value.size();
+  }
 
   Status RequireFilled() const MG_REQUIRES(mutex_) {
     if (spec_.is_mutable || initialized_) return Status();
@@ -153,8 +186,11 @@ class Table : public Resource {
   }
 
   const TableSpec spec_;
+  const std::string named_ = "table '" + spec_.name + "'";
   mutable Mutex mutex_;
   Entries entries_ MG_GUARDED_BY(mutex_);
+  size_t used_ MG_GUARDED_BY(mutex_) = 0;  // bytes, for which there is room
+  Room room_ MG_GUARDED_BY(mutex_);
   bool initialized_ MG_GUARDED_BY(mutex_) = false;
 };
 
@@ -219,7 +255,8 @@ class ExportKernel : public Kernel {
   Status Compute(KernelContext& c) override {
     MG_ASSIGN_OR_RETURN(const std::shared_ptr<Table> table, FindResource<Table>(c));
     MG_RETURN_IF_ERROR(table->CheckTypes(c.output_dtype(0), c.output_dtype(1)));
-    MG_ASSIGN_OR_RETURN(auto entries, table->All());
+    Room room;
+    MG_ASSIGN_OR_RETURN(auto entries, table->All(&room));
     std::sort(entries.begin(), entries.end());  // the same order each time
     const Shape shape{static_cast<int64_t>(entries.size())};
     MG_ASSIGN_OR_RETURN(Tensor * keys, c.AllocateOutput(0, shape));
@@ -258,7 +295,14 @@ class FromFileKernel : public Kernel {
       return InvalidArgument("filename must be one string");
     if (delimiter_.size() != 1) return InvalidArgument("delimiter must be one character");
     const std::string& path = *c.input(1).strings();
+    Room room;  // for the file and its lines, until they are in the table
+    std::error_code error;
+    if (const uintmax_t size = std::filesystem::file_size(path, error); !error)
+      MG_RETURN_IF_ERROR(room.Hold(size, "'" + path + "'"));
     MG_ASSIGN_OR_RETURN(const std::string text, ReadInputFile("vocabulary", path, kMostDataBytes));
+    const auto most = static_cast<size_t>(std::count(text.begin(), text.end(), '\n')) + 1;
+    MG_RETURN_IF_ERROR(
+        room.Hold(text.size() + 2 * most * sizeof(std::string_view), "'" + path + "'"));
     std::vector<std::string_view> lines;
     for (size_t begin = 0; begin < text.size();) {
       const size_t end = std::min(text.find('\n', begin), text.size());

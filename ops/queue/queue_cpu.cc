@@ -167,6 +167,7 @@ class EnqueueKernel : public AsyncKernel {
                                    ", and should have " + std::to_string(first[0])));
       }
       if (!expected.known_rank()) return Status();
+      if (expected.rank() >= kMaxRank) return mismatch(expected);  // no tensor has rows of it
       PartialShape rows{shape[0]};
       for (int64_t dim : expected.dims()) rows.AddDim(dim);
       expected = rows;
@@ -177,6 +178,9 @@ class EnqueueKernel : public AsyncKernel {
   const std::vector<DType> types_;
   const bool many_;
 };
+
+// Elements that differ in shape are filled up with zeros or empty strings.
+bool CanFillUp(DType type) { return IsPlainData(type) || type == DT_STRING; }
 
 void CopyInto(const Tensor& element, int64_t row, Tensor* stacked) {
   CopyElements(element.dtype(), static_cast<const char*>(element.raw()),
@@ -230,7 +234,7 @@ Status StackPadded(KernelContext& c, const QueueSpec& spec, size_t i,
 
 Status Stack(KernelContext& c, const QueueSpec& spec, const std::vector<Tuple>& tuples) {
   for (size_t i = 0; i < spec.types.size(); ++i) {
-    if (spec.padding && (IsPlainData(spec.types[i]) || spec.types[i] == DT_STRING)) {
+    if (spec.padding && CanFillUp(spec.types[i])) {
       MG_RETURN_IF_ERROR(StackPadded(c, spec, i, tuples));
       continue;
     }
@@ -277,9 +281,12 @@ class DequeueKernel : public AsyncKernel {
       return InvalidArgument(std::string(up_to_ ? "DequeueUpToOp" : "DequeueManyOp") +
                              " requested " + std::to_string(n) + " < 0 elements");
     }
-    bool specified = !queue.spec().shapes.empty();
-    for (const PartialShape& shape : queue.spec().shapes) {
-      const bool known = queue.spec().padding ? shape.known_rank() : shape.fully_known();
+    const QueueSpec& spec = queue.spec();
+    bool specified = !spec.shapes.empty();
+    for (size_t i = 0; i < spec.shapes.size(); ++i) {
+      const PartialShape& shape = spec.shapes[i];
+      const bool known =
+          spec.padding && CanFillUp(spec.types[i]) ? shape.known_rank() : shape.fully_known();
       specified = specified && known && shape.rank() < kMaxRank;
     }
     if (specified) return Status();

@@ -39,7 +39,9 @@ QueueResource::QueueResource(QueueSpec spec) : spec_(std::move(spec)), key_(Shuf
 
 size_t QueueResource::TuplesOfRoom() const {
   constexpr size_t kHeapBlock = 16;
-  return kRoom / (2 * sizeof(Tuple) + kHeapBlock + spec_.types.size() * sizeof(Tensor));
+  constexpr size_t kNode = 80;  // of the tree, beside the tuple
+  return kRoom / (2 * sizeof(Tuple) + kHeapBlock + spec_.types.size() * sizeof(Tensor) +
+                  (spec_.priority ? kNode : 0));
 }
 
 Status QueueResource::Admit(size_t tuples) {
@@ -51,8 +53,8 @@ Status QueueResource::Admit(size_t tuples) {
     std::shared_ptr<void> room = HostPool().Reserve(bytes);
     if (room == nullptr) {
       return ResourceExhausted(Quoted() + " has no room for " + std::to_string(tuples) +
-                               " more elements beside its " + std::to_string(elements_.size()) +
-                               ": " + HostPool().Explain(bytes));
+                               " more elements beside its " + std::to_string(count()) + ": " +
+                               HostPool().Explain(bytes));
     }
     room_.resize(wanted, room);
   }
@@ -110,7 +112,7 @@ void QueueResource::Close(KernelContext& c, bool cancel_pending_enqueues, Done d
 
 int64_t QueueResource::size() const {
   MutexLock lock(mutex_);
-  return static_cast<int64_t>(elements_.size());
+  return static_cast<int64_t>(count());
 }
 
 bool QueueResource::closed() const {
@@ -126,9 +128,11 @@ std::string QueueResource::DebugString() const {
 int64_t QueueResource::bytes() const {
   MutexLock lock(mutex_);
   size_t total = 0;
-  for (const Tuple& tuple : elements_) {
+  const auto add = [&](const Tuple& tuple) {
     for (const Tensor& tensor : tuple) total += tensor.bytes();
-  }
+  };
+  for (const Tuple& tuple : elements_) add(tuple);
+  for (const auto& [rank, tuple] : ranked_) add(tuple);
   return static_cast<int64_t>(total);
 }
 
@@ -179,7 +183,7 @@ void QueueResource::Cancel(uint64_t id) {
 }
 
 std::string QueueResource::Waits(const Attempt& attempt) const {
-  const std::string size = ", current size " + std::to_string(elements_.size()) + ")";
+  const std::string size = ", current size " + std::to_string(count()) + ")";
   if (attempt.wanted > 0) {
     const std::string stay = spec_.min_after_dequeue > 0
                                  ? ", min_after_dequeue " + std::to_string(spec_.min_after_dequeue)
@@ -218,8 +222,8 @@ bool QueueResource::TryEnqueue(Completions* completions) {
   }
   const size_t before = head.entered;
   while (head.entered < head.tuples.size() &&
-         (spec_.capacity < 0 || static_cast<int64_t>(elements_.size()) < spec_.capacity)) {
-    elements_.push_back(std::move(head.tuples[head.entered++]));
+         (spec_.capacity < 0 || static_cast<int64_t>(count()) < spec_.capacity)) {
+    PutLast(std::move(head.tuples[head.entered++]));
   }
   const bool progress = head.entered > before;
   if (head.entered < head.tuples.size()) return progress;
@@ -233,7 +237,7 @@ bool QueueResource::TryDequeue(Completions* completions) {
   if (dequeues_.empty()) return false;
   Attempt& head = dequeues_.front();
   if (closed_) {
-    const auto there = static_cast<int64_t>(elements_.size() + head.tuples.size());
+    const auto there = static_cast<int64_t>(count() + head.tuples.size());
     if (there < head.wanted) {
       PutBack(head);
       if (!head.up_to || there == 0) {
@@ -250,7 +254,7 @@ bool QueueResource::TryDequeue(Completions* completions) {
   const auto wanted = static_cast<size_t>(head.wanted);
   const size_t before = head.tuples.size();
   const size_t stay = closed_ ? 0 : static_cast<size_t>(spec_.min_after_dequeue);
-  while (head.tuples.size() < wanted && elements_.size() > stay) head.tuples.push_back(TakeOne());
+  while (head.tuples.size() < wanted && count() > stay) head.tuples.push_back(TakeOne());
   if (head.tuples.size() < wanted) return head.tuples.size() > before;
   Finish(&dequeues_, dequeues_.begin(), Status(), completions);
   return true;
@@ -263,7 +267,20 @@ void QueueResource::Finish(std::list<Attempt>* line, std::list<Attempt>::iterato
   line->erase(which);
 }
 
+void QueueResource::PutLast(Tuple tuple) {
+  if (!spec_.priority) return elements_.push_back(std::move(tuple));
+  const auto priority = tuple[0].scalar<int64_t>();
+  ranked_.emplace(std::pair(priority, ++last_), std::move(tuple));
+}
+
+void QueueResource::PutFirst(Tuple tuple) {
+  if (!spec_.priority) return elements_.push_front(std::move(tuple));
+  const auto priority = tuple[0].scalar<int64_t>();
+  ranked_.emplace(std::pair(priority, first_--), std::move(tuple));
+}
+
 QueueResource::Tuple QueueResource::TakeOne() {
+  if (spec_.priority) return std::move(ranked_.extract(ranked_.begin()).mapped());
   if (spec_.shuffle) {
     const random::PhiloxBlock block = random::Philox(key_, static_cast<uint32_t>(draws_),
                                                      static_cast<uint32_t>(draws_ >> 32), 0, 0);
@@ -271,20 +288,14 @@ QueueResource::Tuple QueueResource::TakeOne() {
     const uint64_t word = static_cast<uint64_t>(block.words[0]) << 32 | block.words[1];
     std::swap(elements_.front(), elements_[static_cast<size_t>(word % elements_.size())]);
   }
-  auto first = elements_.begin();
-  if (spec_.priority) {  // of equal ones the one that came first
-    first = std::min_element(first, elements_.end(), [](const Tuple& a, const Tuple& b) {
-      return a[0].scalar<int64_t>() < b[0].scalar<int64_t>();
-    });
-  }
-  Tuple tuple = std::move(*first);
-  elements_.erase(first);
+  Tuple tuple = std::move(elements_.front());
+  elements_.pop_front();
   return tuple;
 }
 
 void QueueResource::PutBack(Attempt& attempt) {
   for (auto it = attempt.tuples.rbegin(); it != attempt.tuples.rend(); ++it)
-    elements_.push_front(std::move(*it));
+    PutFirst(std::move(*it));
   attempt.tuples.clear();
 }
 

@@ -10,8 +10,10 @@
 #include <deque>
 #include <functional>
 #include <list>
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/mutex.h"
@@ -97,6 +99,9 @@ class QueueResource : public Resource, public std::enable_shared_from_this<Queue
   void Finish(std::list<Attempt>* line, std::list<Attempt>::iterator which, Status status,
               Completions* completions) MG_REQUIRES(mutex_);
   void DismissLocked(size_t tuples) MG_REQUIRES(mutex_);
+  size_t count() const MG_REQUIRES(mutex_) { return elements_.size() + ranked_.size(); }
+  void PutLast(Tuple tuple) MG_REQUIRES(mutex_);
+  void PutFirst(Tuple tuple) MG_REQUIRES(mutex_);
   Tuple TakeOne() MG_REQUIRES(mutex_);
   void PutBack(Attempt& attempt) MG_REQUIRES(mutex_);
   static void Run(Completions completions);
@@ -109,6 +114,9 @@ class QueueResource : public Resource, public std::enable_shared_from_this<Queue
 
   mutable Mutex mutex_;
   std::deque<Tuple> elements_ MG_GUARDED_BY(mutex_);
+  // Those of a priority queue instead, by priority and by place among equal ones.
+  std::map<std::pair<int64_t, int64_t>, Tuple> ranked_ MG_GUARDED_BY(mutex_);
+  int64_t first_ MG_GUARDED_BY(mutex_) = 0, last_ MG_GUARDED_BY(mutex_) = 0;  // places
   std::list<Attempt> enqueues_ MG_GUARDED_BY(mutex_), dequeues_ MG_GUARDED_BY(mutex_);
   bool closed_ MG_GUARDED_BY(mutex_) = false;
   size_t admitted_ MG_GUARDED_BY(mutex_) = 0;  // tuples

@@ -1,7 +1,8 @@
 // Readers and their kernels. A reader serves one attempt to read after the other. An attempt that
-// finds no open file dequeues the name of one, which may wait, and goes on in the queue's callback;
-// whoever waits for the reader waits in a list. So only the attempt that the reader serves touches
-// the file, and no lock is held while it reads.
+// finds no open file dequeues the name of one; where that waits, a thread (mg-file) goes on when it
+// has come. Whoever waits for the reader waits in a list, which an abort of its step takes it out
+// of. So only the attempt that the reader serves touches the file, and no lock is held while it
+// reads.
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -11,12 +12,16 @@
 #include <functional>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "base/mutex.h"
+#include "base/thread.h"
 #include "ops/cpu/element_types_cpu.h"
+#include "ops/cpu/room_cpu.h"
 #include "ops/cpu/summary_cpu.h"
 #include "ops/queue/queue_resource_cpu.h"
 #include "ops/reader/record_file.h"
@@ -77,6 +82,7 @@ class Source {
     for (;;) {
       MG_ASSIGN_OR_RETURN(const std::string_view part, file_->Take(size_t{1} << 20));
       if (part.empty()) return true;
+      MG_RETURN_IF_ERROR(room_.Hold(2 * (record->value.size() + part.size()), path_));
       record->value += part;
     }
   }
@@ -120,6 +126,7 @@ class Source {
   std::unique_ptr<RecordFile> file_;
   int64_t number_ = 0;  // of lines or records so far
   std::string held_;
+  Room room_;  // for a file that is one record
 };
 
 class Reader : public Resource, public std::enable_shared_from_this<Reader> {
@@ -132,20 +139,20 @@ class Reader : public Resource, public std::enable_shared_from_this<Reader> {
 
   // Up to `most` records of one file; calls `done` once, with one or more.
   void Read(KernelContext& c, std::shared_ptr<QueueResource> queue, int64_t most, Given done) {
-    Enter([this, &c, queue = std::move(queue), most, done = std::move(done)]() mutable {
-      Continue({&c, std::move(queue), most, std::move(done)});
-    });
+    Attempt attempt;
+    attempt.c = &c;
+    attempt.queue = std::move(queue);
+    attempt.most = most;
+    attempt.done = std::move(done);
+    Enter(std::move(attempt));
   }
-  void Reset(Done done) {
-    Enter([this, done = std::move(done)] {
-      source_.reset();
-      {
-        MutexLock lock(mutex_);
-        records_ = files_ = 0;
-      }
-      done(Status());
-      Leave();
-    });
+  void Reset(KernelContext& c, Done done) {
+    Attempt attempt;
+    attempt.c = &c;
+    attempt.done = [done = std::move(done)](const Status& status, const std::vector<Record>&) {
+      done(status);
+    };
+    Enter(std::move(attempt));
   }
 
   int64_t records() const {
@@ -160,89 +167,162 @@ class Reader : public Resource, public std::enable_shared_from_this<Reader> {
 
  private:
   struct Attempt {
-    KernelContext* c;
-    std::shared_ptr<QueueResource> queue;
-    int64_t most;
+    KernelContext* c = nullptr;
+    std::shared_ptr<QueueResource> queue;  // nullptr: resets the reader
+    int64_t most = 0;
     Given done;
+    std::shared_ptr<std::atomic<bool>> aborted = std::make_shared<std::atomic<bool>>(false);
+  };
+  // What the queue gives an attempt, perhaps later and on a thread of others.
+  struct Answer {
+    Status status;
+    std::vector<QueueResource::Tuple> tuples;
+    // Set by who answers and by who asked, when the call that asks is over: the second goes on.
+    std::atomic<bool> one_is_through{false};
   };
 
-  // Runs `work` when nobody else uses the file. It ends with Leave.
-  void Enter(std::function<void()> work) {
-    {
-      MutexLock lock(mutex_);
-      waiting_.push_back(std::move(work));
-      if (busy_) return;
-      busy_ = true;
-    }
-    RunNext();
+  Status Aborted() const {
+    return Cancelled("reader '" + spec_.name + "' is used by another step").AsDerived();
   }
-  void Leave() { RunNext(); }
-  void RunNext() {
-    std::function<void()> work;
+
+  void Enter(Attempt attempt) {
+    const std::shared_ptr<Reader> self = shared_from_this();
+    const std::shared_ptr<std::atomic<bool>> aborted = attempt.aborted;
+    // Before others may serve it, which leaves something else to cancel.
+    bool enters = attempt.c->OnCancel([self, aborted] {
+      *aborted = true;
+      self->Drop(aborted.get());
+    });
     {
       MutexLock lock(mutex_);
-      if (waiting_.empty()) {
-        busy_ = false;
-        return;
+      enters = enters && !*aborted;
+      if (enters) {
+        waiting_.push_back(std::move(attempt));
+        if (busy_) return;
+        busy_ = true;
       }
-      work = std::move(waiting_.front());
-      waiting_.pop_front();
     }
-    const auto self = shared_from_this();  // a completion may drop the last reference
-    work();
+    if (!enters) return attempt.done(Aborted(), {});
+    Serve(self, std::nullopt, nullptr);
   }
 
-  void End(const Attempt& attempt, const Status& status, std::vector<Record> records) {
-    attempt.done(status, std::move(records));
-    Leave();
+  // Ends an attempt that still waits for the reader.
+  void Drop(const std::atomic<bool>* aborted) {
+    std::optional<Attempt> dropped;
+    {
+      MutexLock lock(mutex_);
+      const auto at = std::find_if(waiting_.begin(), waiting_.end(), [&](const Attempt& waits) {
+        return waits.aborted.get() == aborted;
+      });
+      if (at == waiting_.end()) return;
+      dropped = std::move(*at);
+      waiting_.erase(at);
+    }
+    dropped->done(Aborted(), {});
   }
 
-  void Continue(Attempt attempt) {
-    if (source_ == nullptr) return TakeFile(std::move(attempt));
-    std::vector<Record> records;
+  // The next attempt. Without one nobody uses the reader any more.
+  std::optional<Attempt> Next() {
+    MutexLock lock(mutex_);
+    busy_ = !waiting_.empty();
+    if (!busy_) return std::nullopt;
+    std::optional<Attempt> next = std::move(waiting_.front());
+    waiting_.pop_front();
+    return next;
+  }
+
+  // Serves one attempt after the other, from `attempt` on, whose answer has come, until one must
+  // wait for the queue or there is none. `self`: a completion may drop the last reference.
+  static void Serve(const std::shared_ptr<Reader>& self, std::optional<Attempt> attempt,
+                    std::shared_ptr<Answer> answer) {
+    for (;;) {
+      if (!attempt) attempt = self->Next();
+      if (!attempt) return;
+      if (attempt->queue == nullptr) {
+        self->Restart();
+        attempt->done(Status(), {});
+        attempt.reset();
+        continue;
+      }
+      std::vector<Record> records;
+      Room room;  // for the records, until they are given out
+      Status status = answer == nullptr ? Status() : self->Open(*answer);
+      answer.reset();
+      if (status.ok() && self->source_ != nullptr)
+        status = self->Take(attempt->most, &records, &room);
+      if (!status.ok() || !records.empty()) {
+        if (!status.ok()) records.clear();
+        attempt->done(status, std::move(records));
+        attempt.reset();
+        continue;
+      }
+      answer = Ask(self, *attempt);
+      if (answer == nullptr) return;
+    }
+  }
+
+  void Restart() {
+    source_.reset();
+    MutexLock lock(mutex_);
+    records_ = files_ = 0;
+  }
+
+  Status Open(const Answer& answer) {
+    MG_RETURN_IF_ERROR(answer.status);
+    const QueueResource::Tuple& tuple = answer.tuples[0];
+    if (tuple.size() != 1 || tuple[0].dtype() != DT_STRING || tuple[0].elements() != 1)
+      return InvalidArgument("Expected queue of single strings");
+    MG_ASSIGN_OR_RETURN(source_, Source::Open(spec_, *tuple[0].strings()));
+    return Status();
+  }
+
+  // None if the file has no more.
+  Status Take(int64_t most, std::vector<Record>* records, Room* room) {
     bool more = true;
-    while (more && static_cast<int64_t>(records.size()) < attempt.most) {
+    size_t bytes = 0;
+    Status status;
+    while (status.ok() && more && static_cast<int64_t>(records->size()) < most) {
       Record record;
       const auto next = source_->Next(&record);
-      if (!next.ok()) {
-        source_.reset();
-        return End(attempt, next.status(), {});
-      }
-      more = *next;
-      if (more) records.push_back(std::move(record));
+      status = next.status();
+      more = status.ok() && *next;
+      if (!more) break;
+      bytes += sizeof(Record) + record.key.size() + record.value.size();
+      status = room->Hold(2 * bytes, spec_.name);
+      records->push_back(std::move(record));
     }
-    {
-      MutexLock lock(mutex_);
-      records_ += static_cast<int64_t>(records.size());
-      if (!more) ++files_;
-    }
-    if (!more) source_.reset();
-    if (records.empty()) return TakeFile(std::move(attempt));
-    End(attempt, Status(), std::move(records));
+    if (!more || !status.ok()) source_.reset();
+    MG_RETURN_IF_ERROR(status);
+    MutexLock lock(mutex_);
+    records_ += static_cast<int64_t>(records->size());
+    if (!more) ++files_;
+    return Status();
   }
 
-  void TakeFile(Attempt attempt) {
-    const std::shared_ptr<QueueResource> queue = attempt.queue;
-    KernelContext& c = *attempt.c;
-    queue->Dequeue(c, 1, false,
-                   [self = shared_from_this(), attempt = std::move(attempt)](
-                       const Status& status, std::vector<QueueResource::Tuple> tuples) mutable {
-                     if (!status.ok()) return self->End(attempt, status, {});
-                     const Tensor& name = tuples[0][0];
-                     if (tuples[0].size() != 1 || name.dtype() != DT_STRING || name.elements() != 1)
-                       return self->End(attempt,
-                                        InvalidArgument("Expected queue of single strings"), {});
-                     auto opened = Source::Open(self->spec_, *name.strings());
-                     if (!opened.ok()) return self->End(attempt, opened.status(), {});
-                     self->source_ = std::move(opened).value();
-                     self->Continue(std::move(attempt));
-                   });
+  // The name of the next file; nullptr if it is not there yet: a thread goes on when it comes,
+  // since who enqueues it may have other duties.
+  static std::shared_ptr<Answer> Ask(const std::shared_ptr<Reader>& self, const Attempt& attempt) {
+    auto answer = std::make_shared<Answer>();
+    attempt.queue->Dequeue(
+        *attempt.c, 1, false,
+        [self, attempt, answer](const Status& status, std::vector<QueueResource::Tuple> tuples) {
+          answer->status = status;
+          answer->tuples = std::move(tuples);
+          if (!answer->one_is_through.exchange(true)) return;
+          const auto go_on = [self, attempt, answer] { Serve(self, attempt, answer); };
+          try {
+            StartThread("mg-file", go_on).detach();
+          } catch (const std::system_error&) {  // no more threads: here, then
+            go_on();
+          }
+        });
+    return answer->one_is_through.exchange(true) ? answer : nullptr;
   }
 
   const ReaderSpec spec_;
   std::unique_ptr<Source> source_;  // of whom the reader serves
   mutable Mutex mutex_;
-  std::deque<std::function<void()>> waiting_ MG_GUARDED_BY(mutex_);
+  std::deque<Attempt> waiting_ MG_GUARDED_BY(mutex_);
   bool busy_ MG_GUARDED_BY(mutex_) = false;
   int64_t records_ MG_GUARDED_BY(mutex_) = 0, files_ MG_GUARDED_BY(mutex_) = 0;
 };
@@ -264,6 +344,12 @@ Result<ReaderSpec> SpecOf(const KernelConstruction& k, const std::string& name) 
     return InvalidArgument(
         "record_bytes must be positive, and header_bytes, footer_bytes and "
         "hop_bytes must not be negative");
+  }
+  for (const int64_t bytes : {spec.record, spec.header, spec.footer, spec.hop}) {
+    if (static_cast<uint64_t>(bytes) <= kMostDataBytes) continue;
+    return InvalidArgument(
+        "record_bytes, header_bytes, footer_bytes and hop_bytes must be at most " +
+        std::to_string(kMostDataBytes) + ", not " + std::to_string(bytes));
   }
   return spec;
 }
@@ -307,7 +393,7 @@ class ResetKernel : public AsyncKernel {
   void ComputeAsync(KernelContext& c, Done done) override {
     auto reader = FindResource<Reader>(c);
     if (!reader.ok()) return done(reader.status());
-    (*reader)->Reset(std::move(done));
+    (*reader)->Reset(c, std::move(done));
   }
 };
 
@@ -355,47 +441,47 @@ Status WriteFileOf(KernelContext& c, const Attrs&) {
   return Status();
 }
 
-// *, ? and [...] within one name of a path.
+// How much of the pattern stands for one character, if it stands for this one; else 0.
+size_t UsedBy(std::string_view pattern, char c) {
+  if (pattern.empty()) return 0;
+  if (pattern.front() == '?') return 1;
+  if (pattern.front() == '\\' && pattern.size() > 1) return pattern[1] == c ? 2 : 0;
+  const size_t end = pattern.front() == '[' ? pattern.find(']', 2) : pattern.npos;
+  if (end == pattern.npos) return pattern.front() == c ? 1 : 0;
+  std::string_view set = pattern.substr(1, end - 1);
+  const bool turned = set.front() == '^' || set.front() == '!';
+  if (turned) set.remove_prefix(1);
+  bool found = false;
+  for (size_t i = 0; i < set.size(); ++i) {
+    if (i + 2 < set.size() && set[i + 1] == '-') {
+      found = found || (set[i] <= c && c <= set[i + 2]);
+      i += 2;
+    } else {
+      found = found || set[i] == c;
+    }
+  }
+  return found == turned ? 0 : end + 1;
+}
+
+// *, ? and [...] within one name of a path. Only the last star can have to take one character more:
+// an earlier one that took more would leave less to what follows.
 bool Matches(std::string_view pattern, std::string_view name) {
-  while (!pattern.empty()) {
-    if (pattern.front() == '*') {
-      pattern.remove_prefix(1);
-      for (size_t i = 0; i <= name.size(); ++i) {
-        if (Matches(pattern, name.substr(i))) return true;
-      }
+  size_t p = 0, n = 0, behind_star = pattern.npos, star_until = 0;
+  while (n < name.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      behind_star = ++p;
+      star_until = n;
+    } else if (const size_t used = UsedBy(pattern.substr(p), name[n]); used > 0) {
+      p += used;
+      ++n;
+    } else if (behind_star != pattern.npos) {
+      p = behind_star;
+      n = ++star_until;
+    } else {
       return false;
     }
-    if (name.empty()) return false;
-    size_t used = 1;
-    if (const size_t end = pattern.find(']', 2); pattern.front() == '[' && end != pattern.npos) {
-      std::string_view set = pattern.substr(1, end - 1);
-      const bool turned = set.front() == '^' || set.front() == '!';
-      if (turned) set.remove_prefix(1);
-      bool found = false;
-      for (size_t i = 0; i < set.size(); ++i) {
-        if (i + 2 < set.size() && set[i + 1] == '-') {
-          found = found || (set[i] <= name.front() && name.front() <= set[i + 2]);
-          i += 2;
-        } else {
-          found = found || set[i] == name.front();
-        }
-      }
-      if (found == turned) return false;
-      used = end + 1;
-    } else {
-      if (pattern.front() == '\\' && pattern.size() > 1)
-        pattern.remove_prefix(1);
-      else if (pattern.front() == '?') {
-        pattern.remove_prefix(1);
-        name.remove_prefix(1);
-        continue;
-      }
-      if (pattern.front() != name.front()) return false;
-    }
-    pattern.remove_prefix(used);
-    name.remove_prefix(1);
   }
-  return name.empty();
+  return pattern.find_first_not_of('*', p) == pattern.npos;
 }
 
 // The paths that match, folder by folder.

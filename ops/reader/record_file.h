@@ -9,6 +9,7 @@
 
 #include "base/input_file.h"
 #include "base/status.h"
+#include "ops/cpu/room_cpu.h"
 
 namespace monograph::ops::reader {
 
@@ -38,6 +39,8 @@ class RecordFile {
   // Makes `ready_` longer; false at the end of the file.
   Result<bool> More();
   Result<bool> ReadMore(std::string* to);
+  // Room for one more part of the contents, within the task's memory.
+  Status MakeRoom();
 
   const std::string path_;
   const InputFile file_;
@@ -45,6 +48,7 @@ class RecordFile {
   uint64_t offset_ = 0;
   std::string ready_;  // contents; those before `taken_` are used
   size_t taken_ = 0;
+  Room room_;                           // for ready_
   std::unique_ptr<Inflater> inflater_;  // nullptr: the bytes as they are
 };
 

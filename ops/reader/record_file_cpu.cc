@@ -66,11 +66,20 @@ Result<bool> RecordFile::ReadMore(std::string* to) {
   return true;
 }
 
+Status RecordFile::MakeRoom() {
+  if (ready_.capacity() - ready_.size() >= kChunk) return Status();
+  const size_t capacity = std::max(ready_.size() + kChunk, 2 * ready_.capacity());
+  MG_RETURN_IF_ERROR(room_.Hold(capacity, "'" + path_ + "'"));
+  ready_.reserve(capacity);
+  return Status();
+}
+
 Result<bool> RecordFile::More() {
   if (taken_ > kChunk) {
     ready_.erase(0, taken_);
     taken_ = 0;
   }
+  MG_RETURN_IF_ERROR(MakeRoom());
   if (inflater_ == nullptr) return ReadMore(&ready_);
   z_stream& stream = inflater_->stream;
   for (;;) {

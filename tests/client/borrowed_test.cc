@@ -332,5 +332,49 @@ TEST_F(BorrowedTest, AnIteratorThatWaitsIsCancelledWithTheStep) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
 }
 
+TEST_F(BorrowedTest, FunctionsThatEachNameTheNextTwiceAreGivenOnceEach) {
+  constexpr int kCount = 40;
+  std::string text = R"(
+node { name: "zero" op: "Const" attr { key: "dtype" value { type: DT_INT64 } } attr { key: "value" value {
+  tensor { dtype: DT_INT64 tensor_shape { } int64_val: 0 } } } }
+node { name: "one" op: "Const" attr { key: "dtype" value { type: DT_INT64 } } attr { key: "value" value {
+  tensor { dtype: DT_INT64 tensor_shape { } int64_val: 1 } } } }
+node { name: "range" op: "RangeDataset" input: "zero" input: "one" input: "one"
+  attr { key: "output_types" value { list { type: DT_INT64 } } }
+  attr { key: "output_shapes" value { list { shape { } } } } }
+node { name: "map" op: "MapDataset" input: "range" attr { key: "f" value { func { name: "f0" } } }
+  attr { key: "Targuments" value { list { } } }
+  attr { key: "output_types" value { list { type: DT_INT64 } } }
+  attr { key: "output_shapes" value { list { shape { } } } } }
+node { name: "iterator" op: "IteratorV2" attr { key: "shared_name" value { s: "" } } attr { key: "container" value { s: "" } }
+  attr { key: "output_types" value { list { type: DT_INT64 } } }
+  attr { key: "output_shapes" value { list { shape { } } } } }
+node { name: "init" op: "MakeIterator" input: "map" input: "iterator" }
+versions { producer: 134 }
+library {
+)";
+  const auto node = [](const std::string& name, const std::string& input, int to) {
+    return "node_def { name: '" + name + "' op: 'PartitionedCall' input: '" + input +
+           "' attr { key: 'Tin' value { list { type: DT_INT64 } } } attr { key: 'Tout' value { "
+           "list "
+           "{ type: DT_INT64 } } } attr { key: 'f' value { func { name: 'f" +
+           std::to_string(to) + "' } } } }\n";
+  };
+  for (int i = 0; i <= kCount; ++i) {
+    text += "function { signature { name: 'f" + std::to_string(i) +
+            "' input_arg { name: 'x' type: DT_INT64 } output_arg { name: 'y' type: DT_INT64 } }\n";
+    if (i < kCount) text += node("a", "x", i + 1) + node("b", "a:output:0", i + 1);
+    text +=
+        i < kCount ? "ret { key: 'y' value: 'b:output:0' } }\n" : "ret { key: 'y' value: 'x' } }\n";
+  }
+  // Prepared only: TensorFlow itself would copy them 2^40 times.
+  const auto session = Read(text + "}\n");
+  Graph& graph = *read_.back();
+  const auto start = std::chrono::steady_clock::now();
+  const auto callable = session->MakeCallable({}, {}, {Operation(&graph, graph.Find("init"))});
+  EXPECT_TRUE(callable.ok()) << callable.status();
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+}
+
 }  // namespace
 }  // namespace monograph

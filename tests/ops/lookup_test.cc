@@ -1,6 +1,7 @@
 // Tables: filled once or changed, by tensors and from files.
 #include "ops/lookup/lookup.h"
 
+#include "base/pool_allocator.h"
 #include "tests/ops/testing.h"
 #include "tests/temporary_folder.h"
 
@@ -71,6 +72,32 @@ TEST_F(LookupTest, AMutableTableChanges) {
       Run("LookupTableImportV2", {table, Tensor::Vector<int64_t>({7}), Tensor::Vector<float>({70})})
           .ok());
   EXPECT_EQ((*Run("LookupTableSizeV2", {table}))[0].scalar<int64_t>(), 1);
+}
+
+TEST_F(LookupTest, ATableThatWouldPassTheLimitOfMemoryIsRefused) {
+  const Tensor table = Table("MutableHashTableV2", DT_INT64, DT_INT64);
+  constexpr int64_t kChunk = 50'000;
+  const int64_t limit = HostPool().limit();
+  HostPool().SetLimit(HostPool().bytes_mapped() + (32 << 20));
+  const auto insert = [&](int64_t chunk) {
+    Tensor keys = Tensor::Allocate(DT_INT64, Shape{kChunk}).value();
+    for (int64_t i = 0; i < kChunk; ++i) keys.data<int64_t>()[i] = chunk * kChunk + i;
+    return Run("LookupTableInsertV2", {table, keys, keys}).status();
+  };
+  int64_t chunk = 0;
+  Status full;
+  while (full.ok() && chunk < 40) full = insert(chunk++);
+  EXPECT_EQ(full.code(), Code::kResourceExhausted) << full;
+  EXPECT_NE(full.message().find("table 't' has no room"), std::string::npos) << full;
+  // What is there may be set anew, and what goes makes room.
+  EXPECT_TRUE(insert(0).ok());
+  for (int64_t at = 0; at < chunk; ++at) {
+    Tensor keys = Tensor::Allocate(DT_INT64, Shape{kChunk}).value();
+    for (int64_t i = 0; i < kChunk; ++i) keys.data<int64_t>()[i] = at * kChunk + i;
+    ASSERT_TRUE(Run("LookupTableRemoveV2", {table, keys}).ok());
+  }
+  EXPECT_TRUE(insert(chunk).ok());
+  HostPool().SetLimit(limit);
 }
 
 TEST_F(LookupTest, AFileFillsATable) {

@@ -3,7 +3,12 @@
 
 #include <zlib.h>
 
+#include <chrono>
+#include <filesystem>
+#include <future>
+
 #include "base/crc32c.h"
+#include "base/pool_allocator.h"
 #include "tests/ops/testing.h"
 #include "tests/temporary_folder.h"
 
@@ -177,6 +182,149 @@ TEST_F(ReaderTest, APriorityQueueGivesOutTheSmallestFirst) {
   ASSERT_TRUE(all.ok()) << all.status();
   EXPECT_EQ((*all)[0].ToString(), "int64[4] = -1 3 5 5");
   EXPECT_EQ((*all)[1].ToString(), "int32[4] = 10 30 50 51");
+}
+
+TEST_F(ReaderTest, APriorityQueueGivesOutManyInLittleTime) {
+  constexpr int64_t kCount = 100'000;
+  const Tensor queue = (*Run("PriorityQueueV2", {},
+                             {{"component_types", std::vector<DType>{DT_INT32}},
+                              {"shapes", std::vector<PartialShape>{PartialShape::Scalar()}}}))[0];
+  const std::vector<DType> types{DT_INT64, DT_INT32};
+  Tensor priorities = Tensor::Allocate(DT_INT64, Shape{kCount}).value();
+  Tensor values = Tensor::Allocate(DT_INT32, Shape{kCount}).value();
+  for (int64_t i = 0; i < kCount; ++i) {
+    priorities.data<int64_t>()[i] = (kCount - i) / 2;
+    values.data<int32_t>()[i] = static_cast<int32_t>(i);
+  }
+  ASSERT_TRUE(
+      Run("QueueEnqueueManyV2", {queue, priorities, values}, {{"Tcomponents", types}}).ok());
+  const auto begin = std::chrono::steady_clock::now();
+  const auto all = Run("QueueDequeueManyV2", {queue, Tensor::Scalar<int32_t>(kCount)},
+                       {{"component_types", types}});
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+  ASSERT_TRUE(all.ok()) << all.status();
+  const int32_t* const first = (*all)[1].data<int32_t>();
+  EXPECT_EQ(first[0], kCount - 1);
+  EXPECT_EQ(first[1], kCount - 3);  // of equal ones the one that came first
+  EXPECT_EQ(first[2], kCount - 2);
+  EXPECT_EQ(first[kCount - 1], 0);
+}
+
+TEST_F(ReaderTest, ABatchOfWhatCannotBeFilledUpOrHasTooManyDimensionsIsRefused) {
+  const std::vector<DType> variants{DT_VARIANT};
+  const Tensor padded = (*Run("PaddingFIFOQueueV2", {},
+                              {{"component_types", variants},
+                               {"shapes", std::vector<PartialShape>{PartialShape{-1}}},
+                               {"shared_name", std::string("padded")}}))[0];
+  EXPECT_EQ(Run("QueueDequeueManyV2", {padded, Tensor::Scalar<int32_t>(0)},
+                {{"component_types", variants}})
+                .status()
+                .code(),
+            Code::kInvalidArgument);
+  const std::vector<DType> floats{DT_FLOAT};
+  const Tensor deep = (*Run("FIFOQueueV2", {},
+                            {{"component_types", floats},
+                             {"shapes", std::vector<PartialShape>{{1, 1, 1, 1, 1, 1, 1, 1}}},
+                             {"shared_name", std::string("deep")}}))[0];
+  EXPECT_EQ(Run("QueueEnqueueManyV2", {deep, Tensor::Vector<float>({1})}, {{"Tcomponents", floats}})
+                .status()
+                .code(),
+            Code::kInvalidArgument);
+}
+
+TEST_F(ReaderTest, ManyEmptyFilesAreReadOneAfterTheOther) {
+  constexpr int64_t kCount = 50'000;
+  const std::vector<DType> strings{DT_STRING};
+  const Tensor queue = (*Run("FIFOQueueV2", {},
+                             {{"component_types", strings},
+                              {"shapes", std::vector<PartialShape>{PartialShape::Scalar()}}}))[0];
+  Tensor names = Tensor::Allocate(DT_STRING, Shape{kCount}).value();
+  const std::string empty = folder_.Write("empty", "");
+  for (int64_t i = 0; i < kCount; ++i) names.strings()[i] = empty;
+  ASSERT_TRUE(Run("QueueEnqueueManyV2", {queue, names}, {{"Tcomponents", strings}}).ok());
+  ASSERT_TRUE(Run("QueueCloseV2", {queue}).ok());
+  EXPECT_EQ(Next(Reader("TextLineReaderV2"), queue), "OUT_OF_RANGE");
+}
+
+TEST_F(ReaderTest, WhoEnqueuesTheNameOfAFileDoesNotReadIt) {
+  const std::string large = folder_.Write("large", "");
+  std::filesystem::resize_file(large, size_t{256} << 20);
+  const std::vector<DType> strings{DT_STRING};
+  const Tensor queue = (*Run("FIFOQueueV2", {},
+                             {{"component_types", strings},
+                              {"shapes", std::vector<PartialShape>{PartialShape::Scalar()}}}))[0];
+  const Tensor reader = Reader("WholeFileReaderV2");
+  KernelRunner beside(&Kernels(), {.pools = nullptr, .resources = &resources_});
+  auto read = std::async(std::launch::async, [&] {
+    return testing::RunOp(beside, Ops(), "ReaderReadV2", {reader, queue}, {});
+  });
+  EXPECT_EQ(read.wait_for(std::chrono::milliseconds(300)), std::future_status::timeout);
+  const auto begin = std::chrono::steady_clock::now();
+  ASSERT_TRUE(
+      Run("QueueEnqueueV2", {queue, Tensor::String(large)}, {{"Tcomponents", strings}}).ok());
+  const auto enqueued = std::chrono::steady_clock::now() - begin;
+  const auto got = read.get();
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_EQ((*got)[1].strings()->size(), size_t{256} << 20);
+  EXPECT_LT(enqueued, (std::chrono::steady_clock::now() - begin) / 2);
+}
+
+TEST_F(ReaderTest, ARecordThatWouldPassTheLimitOfMemoryIsRefused) {
+  const auto absurd = Run("FixedLengthRecordReaderV2", {},
+                          {{"record_bytes", int64_t{1} << 62}, {"encoding", std::string("GZIP")}});
+  EXPECT_EQ(absurd.status().code(), Code::kInvalidArgument) << absurd.status();
+  const std::string packed = folder_.File("zeros.gz");
+  gzFile file = gzopen(packed.c_str(), "wb");
+  const std::string zeros(1 << 20, '\0');
+  for (int i = 0; i < 256; ++i) ASSERT_EQ(gzwrite(file, zeros.data(), 1 << 20), 1 << 20);
+  ASSERT_EQ(gzclose(file), Z_OK);
+  const int64_t limit = HostPool().limit();
+  HostPool().SetLimit(HostPool().bytes_mapped() + (64 << 20));
+  const Attrs gzip{{"record_bytes", int64_t{200} << 20}, {"encoding", std::string("GZIP")}};
+  EXPECT_EQ(Next(Reader("FixedLengthRecordReaderV2", gzip), Queue({packed})), "RESOURCE_EXHAUSTED");
+  std::filesystem::resize_file(folder_.Write("large", ""), size_t{256} << 20);
+  EXPECT_EQ(Next(Reader("TextLineReaderV2"), Queue({folder_.File("large")})), "RESOURCE_EXHAUSTED");
+  EXPECT_EQ(Next(Reader("WholeFileReaderV2"), Queue({folder_.File("large")})),
+            "RESOURCE_EXHAUSTED");
+  HostPool().SetLimit(limit);
+}
+
+TEST_F(ReaderTest, APatternOfManyStarsTakesLittleTime) {
+  folder_.Write(std::string(100, 'a'), "");
+  std::string stars = "*";
+  for (int i = 0; i < 30; ++i) stars += "a*";
+  const auto found = [&](const std::string& pattern) {
+    return (*Run("MatchingFiles", {Tensor::String(folder_.File(pattern))}))[0].elements();
+  };
+  EXPECT_EQ(found(stars), 1);
+  EXPECT_EQ(found(stars + "b"), 0);
+  EXPECT_EQ(found(std::string(1'000'000, '*')), 1);
+  EXPECT_EQ(found("*[a-c]?*\\a"), 1);
+}
+
+// A resource that looks for others when it goes, as a handle in a queue does.
+TEST_F(ReaderTest, WhatGoesWithItsManagerFindsTheManagerEmpty) {
+  class Last : public Resource {
+   public:
+    Last(const ResourceManager* manager, int* seen) : manager_(manager), seen_(seen) {}
+    ~Last() override { *seen_ += manager_->Find<Last>("box", "a").ok() ? 1 : 10; }
+    std::string DebugString() const override { return "last"; }
+
+   private:
+    const ResourceManager* const manager_;
+    int* const seen_;
+  };
+  int seen = 0;
+  {
+    ResourceManager manager;
+    for (const char* name : {"b", "a", "c"}) {
+      ASSERT_TRUE(manager
+                      .FindOrCreate<Last>("box", name,
+                                          [&] { return std::make_shared<Last>(&manager, &seen); })
+                      .ok());
+    }
+  }
+  EXPECT_EQ(seen, 30);
 }
 
 TEST_F(ReaderTest, FilesAreWrittenFoundAndRead) {

@@ -13,7 +13,9 @@
 #include "client/session.h"
 #include "ops/constant/constant.h"
 #include "ops/control/control.h"
+#include "ops/reader/reader.h"
 #include "ops/variable/variable.h"
+#include "tests/temporary_folder.h"
 
 namespace monograph {
 namespace {
@@ -317,6 +319,53 @@ TEST_F(QueueTest, AStepThatRunsOutOfTimeNamesFewOfManyNodes) {
   ExpectError(status, Code::kDeadlineExceeded, "; and 37 more nodes)");
   EXPECT_EQ(status.message().find('\n'), std::string::npos);
   EXPECT_LT(status.message().size(), 1000u) << status;
+}
+
+// Readers, which take names of files from a queue.
+class ReaderInSessionTest : public QueueTest {
+ protected:
+  ReaderInSessionTest() {
+    files_ =
+        FIFOQueue(root_.WithOpName("files"), {DT_STRING}, {.shapes = {PartialShape::Scalar()}});
+    name_ = Placeholder(root_.WithOpName("name"), DT_STRING, PartialShape::Scalar());
+    put_ = QueueEnqueue(root_, files_, {name_});
+    reader_ = TextLineReader(root_.WithOpName("reader"));
+  }
+  Status PutFile(const std::string& name) {
+    return session().Run({{name_, Tensor::String(name)}}, {}, {put_}).status();
+  }
+
+  const TemporaryFolder folder_;
+  Output files_, name_, reader_;
+};
+
+TEST_F(ReaderInSessionTest, AStepThatRunsOutOfTimeWhileAnotherReadsTakesNoRecord) {
+  const Output line = ReaderRead(root_, reader_, files_).value;
+  auto first = Async({}, {line});
+  ASSERT_TRUE(Waits(first));
+  ExpectError(session().Run({}, {line}, {}, {.timeout = 100ms}).status(), Code::kDeadlineExceeded,
+              "did not end within");
+  ASSERT_TRUE(PutFile(folder_.Write("f", "one\ntwo\n")).ok());
+  EXPECT_EQ(*End(first).value()[0].strings(), "one");
+  const Values second = session().Run({}, {line}, {}, {.timeout = 20s});
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_EQ(*(*second)[0].strings(), "two");
+}
+
+TEST_F(ReaderInSessionTest, ThousandsWhoWaitForAReaderAreServedOneAfterTheOther) {
+  constexpr int kCount = 20'000;
+  std::vector<Operation> reads;
+  std::string lines;
+  for (int i = 0; i < kCount; ++i) {
+    reads.push_back(ReaderRead(root_, reader_, files_).value);
+    lines += "x\n";
+  }
+  const Operation all = Group(root_, reads);
+  auto step = Async({}, {}, {all});
+  ASSERT_TRUE(Waits(step));
+  ASSERT_TRUE(PutFile(folder_.Write("f", lines)).ok());
+  const Values end = End(step);
+  EXPECT_TRUE(end.ok()) << end.status();
 }
 
 TEST_F(QueueTest, AFailureElsewhereInTheStepEndsItsWait) {
