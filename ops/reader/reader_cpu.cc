@@ -189,20 +189,21 @@ class Reader : public Resource, public std::enable_shared_from_this<Reader> {
     const std::shared_ptr<Reader> self = shared_from_this();
     const std::shared_ptr<std::atomic<bool>> aborted = attempt.aborted;
     // Before others may serve it, which leaves something else to cancel.
-    bool enters = attempt.c->OnCancel([self, aborted] {
+    const bool runs = attempt.c->OnCancel([self, aborted] {
       *aborted = true;
       self->Drop(aborted.get());
     });
+    std::optional<Attempt> refused;
     {
       MutexLock lock(mutex_);
-      enters = enters && !*aborted;
-      if (enters) {
+      if (!runs || *aborted) {
+        refused = std::move(attempt);
+      } else {
         waiting_.push_back(std::move(attempt));
-        if (busy_) return;
-        busy_ = true;
+        if (std::exchange(busy_, true)) return;
       }
     }
-    if (!enters) return attempt.done(Aborted(), {});
+    if (refused) return refused->done(Aborted(), {});
     Serve(self, std::nullopt, nullptr);
   }
 
