@@ -78,7 +78,7 @@ TEST_F(LookupTest, ATableThatWouldPassTheLimitOfMemoryIsRefused) {
   const Tensor table = Table("MutableHashTableV2", DT_INT64, DT_INT64);
   constexpr int64_t kChunk = 50'000;
   const int64_t limit = HostPool().limit();
-  HostPool().SetLimit(HostPool().bytes_mapped() + (32 << 20));
+  HostPool().SetLimit(HostPool().bytes_in_use() + (32 << 20));
   const auto insert = [&](int64_t chunk) {
     Tensor keys = Tensor::Allocate(DT_INT64, Shape{kChunk}).value();
     for (int64_t i = 0; i < kChunk; ++i) keys.data<int64_t>()[i] = chunk * kChunk + i;

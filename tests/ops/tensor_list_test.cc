@@ -92,7 +92,7 @@ TEST_F(TensorListTest, WordsAreSplitScatteredAndJoined) {
 
 TEST_F(TensorListTest, AListThatWouldPassTheLimitOfMemoryIsRefused) {
   const int64_t limit = HostPool().limit();
-  HostPool().SetLimit(HostPool().bytes_mapped() + (64 << 20));
+  HostPool().SetLimit(HostPool().bytes_in_use() + (64 << 20));
   constexpr int32_t kMost = std::numeric_limits<int32_t>::max();
   const auto reserved = TryReserve(kMost);
   EXPECT_EQ(reserved.status().code(), Code::kResourceExhausted) << reserved.status();
