@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "client/registries.h"
-#include "client/saved_model/listed.h"
+#include "client/saved_model/quoted_list.h"
 #include "client/session.h"
 #include "graph/names.h"
 
@@ -29,7 +29,7 @@ Result<const SavedModel::Signature*> SavedModel::FindSignature(const std::string
   std::vector<std::string> there;
   for (const auto& [known, signature] : signatures_) there.push_back(known);
   return NotFound("SavedModel " + Quoted(folder_) + " has no signature " + Quoted(name) +
-                  "; it has " + Listed(there));
+                  "; it has " + QuotedList(there));
 }
 
 Status SavedModel::Initialize(Session* session) const {
@@ -71,7 +71,7 @@ Result<std::map<std::string, Tensor>> SavedModel::Run(Session* session,
   std::vector<std::string> known, fetches;
   for (const auto& [key, info] : called->inputs) known.push_back(key);
   for (const auto& [key, value] : inputs) {
-    if (!called->inputs.contains(key)) return wrong(key, "is not one of its: " + Listed(known));
+    if (!called->inputs.contains(key)) return wrong(key, "is not one of its: " + QuotedList(known));
   }
   for (const auto& [key, info] : called->outputs) fetches.push_back(info.tensor);
   MG_ASSIGN_OR_RETURN(std::vector<Tensor> values, session->RunByName(feeds, fetches));

@@ -9,7 +9,7 @@
 #include "base/input_file.h"
 #include "client/saved_model.h"
 #include "client/saved_model.pb.h"
-#include "client/saved_model/listed.h"
+#include "client/saved_model/quoted_list.h"
 #include "graph/graph_def.h"
 #include "graph/graph_file.h"
 #include "graph/names.h"
@@ -116,8 +116,8 @@ Result<SavedModel> SavedModel::Read(const std::string& folder, const OpRegistry&
     if (has == std::set<std::string>(tags.begin(), tags.end())) wanted = &graph;
   }
   if (wanted == nullptr) {
-    return NotFound(context + ": it has no graph with the tags " + Listed(tags) +
-                    "; its graphs have the tags " + Listed(there));
+    return NotFound(context + ": it has no graph with the tags " + QuotedList(tags) +
+                    "; its graphs have the tags " + QuotedList(there));
   }
   Result<Graph> graph = GraphFromDef(wanted->graph_def(), &ops);
   if (!graph.ok()) return graph.status().WithContext(context);

@@ -8,7 +8,7 @@
 namespace monograph {
 
 // "'a', 'b'", or "none".
-inline std::string Listed(const std::vector<std::string>& words) {
+inline std::string QuotedList(const std::vector<std::string>& words) {
   std::string text;
   for (const std::string& word : words) text += (text.empty() ? "" : ", ") + Quoted(word);
   return text.empty() ? "none" : text;
