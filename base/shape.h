@@ -68,7 +68,8 @@ class PartialShape {
   void set_dim(int i, int64_t size) { dims_[static_cast<size_t>(i)] = size; }
   void AddDim(int64_t size);  // REQUIRES: known_rank(), rank() < kMaxRank
   bool fully_known() const;
-  int64_t elements() const;      // -1 unless fully known
+  // -1 unless fully known; the largest int64 if no int64 holds the number.
+  int64_t elements() const;
   Shape AsShape() const;         // REQUIRES: fully_known()
   std::string ToString() const;  // "[?,784]", "<unknown>"
 
