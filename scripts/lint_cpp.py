@@ -74,7 +74,7 @@ class Source:
         self.words, self.functions, self.names = words_of(path), set(), set()
         self.aliases = dict(re.findall(r"^using (\w+) = (.*)", read(path), re.MULTILINE))
         self.aliases |= {name: scope + name for scope, name in re.findall(r"^using ([\w:]+::)(\w+);", read(path), re.MULTILINE)}
-        self.scopes, self.headers, scope = set(), headers_of(path), []
+        self.scopes, self.headers, scope, goes_on = set(), headers_of(path), [], False
         ours = any("namespace monograph::testing {" in read(file) for file in (path, *self.headers))
         if ours or "testing" in self.words or re.search("^using namespace monograph;", read(path), re.MULTILINE):
             self.aliases["testing"] = ours  # else GoogleTest's
@@ -94,18 +94,22 @@ class Source:
                 self.names.add(match[1] or match[2])
             elif match := re.match(r"(?:class|struct) (\w+::\w+)", line):
                 self.functions.add(("::".join(filter(None, scope)), match[1]))
-            elif match := re.match(r"    (k[A-Z]\w*)(?:{| =)", line):  # a further constant of a declaration
-                self.names.add(match[1])
+            elif goes_on:  # further constants of a declaration
+                self.names.update(re.findall(r"(?:^ +|, )(k[A-Z]\w*)(?:{| =)", line))
+                goes_on = not line.endswith(";")
             elif match := DECLARATION.match(line):
                 if match[2] == "(":
                     self.functions.add(("::".join(filter(None, scope)), match[1]))
                 else:
                     self.names.update([match[1], *re.findall(r", (\w+) =", line)])
+                    goes_on = line.startswith("constexpr ") and line.endswith(",")
         self.called = {name for _, name in self.functions}
 
-    def add_strangers(self, mentions, declared):
-        """Notes the headers that mention a name of it, or declare a function or an alias of it, and that it does not include: there that is something else."""
-        self.strangers = set().union(*(mentions[name] for name in self.names), *(declared[name] for name in self.called | self.aliases.keys()))
+    def add_strangers(self, mentions, declared, constants):
+        """Notes the headers that mention a name of it, declare a function or an alias of it, or a constant of any word in it, and that it does not include: there
+        that is something else."""
+        self.strangers = set().union(*(mentions[name] for name in self.names), *(declared[name] for name in self.called | self.aliases.keys()),
+                                     *(constants[word] for word in self.words & constants.keys()))
         self.strangers -= self.headers
 
     def key(self):
@@ -145,15 +149,17 @@ def read_database(build):
         read_ones = macros.intersection(words_of(path).union(*map(words_of, headers_of(path))))
         source = Source(path, (*flags, *sorted(machine | folders)), {name: defined.get(name) for name in read_ones})
         sources[source.key()] = source
-    mentions, declared = collections.defaultdict(set), collections.defaultdict(set)
+    mentions, declared, constants = (collections.defaultdict(set) for _ in range(3))
     for header in set().union(*(source.headers for source in sources.values())):
         for word in words_of(header):
             mentions[word].add(header)
         for line in read(header).splitlines():
             if match := re.match(r"(?:class|struct|using|enum(?: class)?) (\w+) [{:=]", line) or DECLARATION.match(line):
                 declared[match[1]].add(header)
+            if match := re.match(r"inline constexpr .*?\b(k[A-Z]\w*)\b(?:\[.*?\])*(?:{| =|;)", line):
+                constants[match[1]].add(header)
     for source in sources.values():
-        source.add_strangers(mentions, declared)
+        source.add_strangers(mentions, declared, constants)
     return sorted(sources.values(), key=Source.key)
 
 
