@@ -95,7 +95,7 @@ class Plan {
     const auto most = static_cast<double>(kMostTileFlops) / 2 / static_cast<double>(p.k);
     const double side = std::max(std::sqrt(most), most / static_cast<double>(p.m));
     if (static_cast<double>(tile_n_) > 2 * side)
-      tile_n_ = std::min(p.n, RoundUp(static_cast<int64_t>(side), 64));
+      tile_n_ = std::min(p.n, RoundUp(std::max<int64_t>(1, static_cast<int64_t>(side)), 64));
     tile_m_ = std::min(p.m, RoundUp(static_cast<int64_t>(most) / tile_n_ + 1, 32));
   }
 
@@ -307,6 +307,7 @@ class BatchMatMulKernel : public Kernel {
                         BatchedProductOf(c.input(0), c.input(1), ax_, ay_));
     const Product& p = batched.each;
     MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, batched.out));
+    if (out->elements() == 0) return Status();  // of any number of matrices
     using C = Accumulator<T>;
     MG_ASSIGN_OR_RETURN(const Tensor fx, ToFloat<T>(c, c.input(0)));
     MG_ASSIGN_OR_RETURN(const Tensor fy, ToFloat<T>(c, c.input(1)));
