@@ -3,6 +3,7 @@
 // threads. Between tiles an abort of the step is seen.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <memory>
 
 #include "base/first_failure.h"
@@ -212,8 +213,10 @@ class FloatProduct {
  public:
   Status Run(KernelContext& c, const Product& p, const float* a, const float* b, const float* bias,
              float* out) {
-    // A primitive call costs about as much as this many multiplications.
-    if (p.flops() <= 2048 || p.k == 0) {
+    // A primitive call costs about as much as this many multiplications. oneDNN keeps the lengths
+    // of rows in 32 bits.
+    constexpr int64_t kLongest = std::numeric_limits<int32_t>::max();
+    if (p.flops() <= 2048 || p.k == 0 || std::max({p.m, p.k, p.n}) > kLongest) {
       Plain(c, p, a, b, bias, out);
       return Status();
     }
