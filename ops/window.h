@@ -80,6 +80,14 @@ inline Status PlaceWindow(const std::string& padding, int64_t before, int64_t af
   return Status();
 }
 
+// Whether oneDNN may have such windows: it keeps places in 32 bits, and the code that it writes
+// grows with their size.
+inline bool FitsOnednn(const Window& w) {
+  constexpr int64_t kMostPlaces = int64_t{1} << 29, kMostSize = 4096;
+  return w.size <= kMostSize &&
+         std::max({w.in, w.out, w.stride, w.extent(), w.pad_before, w.pad_after}) <= kMostPlaces;
+}
+
 // The value of a list attribute; nullptr if there is none, or it is empty. Copies nothing: kernels
 // ask in every step.
 inline const std::vector<int64_t>* ListAttr(const Attrs& attrs, const char* name) {

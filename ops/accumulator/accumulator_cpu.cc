@@ -12,6 +12,7 @@
 #include "executor/kernel.h"
 #include "ops/accumulator/accumulator_resource_cpu.h"
 #include "ops/accumulator/step_gate_cpu.h"
+#include "ops/cpu/kernel_util.h"
 #include "ops/variable/handle_cpu.h"
 
 namespace monograph::ops::accumulator {
@@ -68,7 +69,7 @@ class ApplyKernel : public Kernel {
   Status Compute(KernelContext& c) override {
     MG_ASSIGN_OR_RETURN(const auto accumulator, FindResource<AccumulatorResource>(c));
     MG_RETURN_IF_ERROR(CheckType(*accumulator, dtype_, DT_INVALID));
-    const int64_t local_step = c.input(1).scalar<int64_t>();
+    MG_ASSIGN_OR_RETURN(const int64_t local_step, IntOf(c.input(1), "local_step"));
     return accumulator->Apply(local_step, rank_, c.TakeInput(2), {}, c.allocator());
   }
 
@@ -86,7 +87,7 @@ class SparseApplyKernel : public Kernel {
   Status Compute(KernelContext& c) override {
     MG_ASSIGN_OR_RETURN(const auto accumulator, FindResource<AccumulatorResource>(c));
     MG_RETURN_IF_ERROR(CheckType(*accumulator, dtype_, indices_));
-    const int64_t local_step = c.input(1).scalar<int64_t>();
+    MG_ASSIGN_OR_RETURN(const int64_t local_step, IntOf(c.input(1), "local_step"));
     return accumulator->Apply(local_step, rank_, c.TakeInput(3), c.TakeInput(2), c.allocator());
   }
 
@@ -105,14 +106,15 @@ class TakeKernel : public AsyncKernel {
     const std::shared_ptr<AccumulatorResource> accumulator = std::move(found).value();
     if (Status status = CheckType(*accumulator, dtype_, indices_); !status.ok())
       return done(status);
-    const int64_t required = c.input(1).scalar<int32_t>();
-    if (required < 1) {
-      return done(InvalidArgument("num_required is " + std::to_string(required) +
+    const Result<int64_t> required = IntOf(c.input(1), "num_required");
+    if (!required.ok()) return done(required.status());
+    if (*required < 1) {
+      return done(InvalidArgument("num_required is " + std::to_string(*required) +
                                   "; it must be at least 1"));
     }
     const bool mean = accumulator->spec().mean;
     accumulator->Take(
-        c, required,
+        c, *required,
         [&c, mean, done = std::move(done)](const Status& status, AccumulatorResource::Taken taken) {
           done(status.ok() ? Reduce(c, mean, std::move(taken)) : status);
         });
@@ -150,7 +152,8 @@ class SetGlobalStepKernel : public Kernel {
   explicit SetGlobalStepKernel(const KernelConstruction&) {}
   Status Compute(KernelContext& c) override {
     MG_ASSIGN_OR_RETURN(const auto accumulator, FindResource<AccumulatorResource>(c));
-    accumulator->SetGlobalStep(c.input(1).scalar<int64_t>());
+    MG_ASSIGN_OR_RETURN(const int64_t step, IntOf(c.input(1), "new_global_step"));
+    accumulator->SetGlobalStep(step);
     return Status();
   }
 };
@@ -181,7 +184,8 @@ class GateSetKernel : public Kernel {
   explicit GateSetKernel(const KernelConstruction& k) : restart_(k.attr<bool>("restart")) {}
   Status Compute(KernelContext& c) override {
     MG_ASSIGN_OR_RETURN(const auto gate, FindResource<StepGateResource>(c));
-    gate->Set(c.input(1).scalar<int64_t>(), restart_);
+    MG_ASSIGN_OR_RETURN(const int64_t step, IntOf(c.input(1), "step"));
+    gate->Set(step, restart_);
     return Status();
   }
 
@@ -202,16 +206,17 @@ class GateWaitKernel : public AsyncKernel {
   void ComputeAsync(KernelContext& c, Done done) override {
     auto gate = FindResource<StepGateResource>(c);
     if (!gate.ok()) return done(gate.status());
+    const Result<int64_t> local_step = IntOf(c.input(1), "local_step");
+    if (!local_step.ok()) return done(local_step.status());
     if (replica_.rank >= 0) {
       (*gate)->Join(this, replica_);
       MutexLock lock(mutex_);
       gate_ = *gate;
     }
-    (*gate)->Wait(c, c.input(1).scalar<int64_t>(),
-                  [&c, done = std::move(done)](const Status& status, int64_t step) {
-                    if (status.ok()) c.set_output(0, Tensor::Scalar(step));
-                    done(status);
-                  });
+    (*gate)->Wait(c, *local_step, [&c, done = std::move(done)](const Status& status, int64_t step) {
+      if (status.ok()) c.set_output(0, Tensor::Scalar(step));
+      done(status);
+    });
   }
 
  private:
@@ -225,9 +230,13 @@ class GateCloseKernel : public Kernel {
   explicit GateCloseKernel(const KernelConstruction&) {}
   Status Compute(KernelContext& c) override {
     MG_ASSIGN_OR_RETURN(const auto gate, FindResource<StepGateResource>(c));
-    const int code = c.input(1).scalar<int32_t>();
+    MG_ASSIGN_OR_RETURN(const int64_t code, IntOf(c.input(1), "code"));
     if (code <= 0 || code > static_cast<int>(Code::kUnauthenticated))
       return InvalidArgument(std::to_string(code) + " is not the code of an error");
+    if (c.input(2).elements() != 1) {
+      return InvalidArgument("message must be one string, not of shape " +
+                             c.input(2).shape().ToString());
+    }
     gate->Close(Status(static_cast<Code>(code), c.input(2).strings()[0]));
     return Status();
   }

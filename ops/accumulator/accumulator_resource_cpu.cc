@@ -111,11 +111,14 @@ Status AccumulatorResource::Apply(int64_t local_step, int64_t rank, Tensor gradi
   {
     MutexLock lock(mutex_);
     if (local_step < step_ || (rank >= 0 && local_step > step_)) return Status();  // stale
-    if (!spec_.sparse() && !gradients_.empty() &&
-        !(gradients_[0].sum.shape() == gradient.shape())) {
-      return InvalidArgument("accumulator '" + spec_.name + "': Shape mismatch: expected " +
-                             gradients_[0].sum.shape().ToString() + ", got " +
-                             gradient.shape().ToString());
+    if (!gradients_.empty()) {
+      // Rows, of which there may be any number, are put one after the other.
+      Shape expected = gradients_[0].sum.shape();
+      if (spec_.sparse()) expected.set_dim(0, gradient.shape().dim(0));
+      if (!(expected == gradient.shape())) {
+        return InvalidArgument("accumulator '" + spec_.name + "': Shape mismatch: expected " +
+                               expected.ToString() + ", got " + gradient.shape().ToString());
+      }
     }
     if (!gradients_.empty() && (gradients_[0].rank < 0) != (rank < 0)) {
       return InvalidArgument("accumulator '" + spec_.name +
@@ -138,12 +141,12 @@ Status AccumulatorResource::AddUnranked(Tensor gradient, Tensor indices, Allocat
         {.rank = -1, .count = 1, .sum = std::move(gradient), .indices = std::move(indices)});
   } else {
     Gradient& all = gradients_.front();
-    std::vector<Tensor> terms = {std::move(all.sum), std::move(gradient)};
-    if (terms[0].unique()) {
-      all.sum = terms[0];
-    } else {
-      MG_ASSIGN_OR_RETURN(all.sum, Tensor::Allocate(spec_.dtype, terms[0].shape(), allocator));
+    Tensor fresh;  // made first: without memory for it the sum stays as it is
+    if (!all.sum.unique()) {
+      MG_ASSIGN_OR_RETURN(fresh, Tensor::Allocate(spec_.dtype, all.sum.shape(), allocator));
     }
+    std::vector<Tensor> terms = {std::move(all.sum), std::move(gradient)};
+    all.sum = fresh.valid() ? std::move(fresh) : terms[0];
     MG_RETURN_IF_ERROR(Sum(nullptr, terms, 1, &all.sum));
     ++all.count;
   }

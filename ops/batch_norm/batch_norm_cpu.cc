@@ -24,6 +24,9 @@ constexpr int64_t kBlock = 256;  // rows, or elements of a plane where channels 
 // and b.
 template <typename Fn>
 Status Sums(KernelContext& c, const Channels& l, const Fn& fn, double* first, double* second) {
+  std::fill_n(first, l.channels, 0.0);
+  std::fill_n(second, l.channels, 0.0);
+  if (l.elements() == 0) return Status();  // of any number of rows
   const bool rows = l.inner == 1;
   const int64_t blocks = rows ? (l.outer + kBlock - 1) / kBlock : l.outer;
   MG_ASSIGN_OR_RETURN(Tensor partial, c.AllocateTemp(DT_FLOAT, Shape{blocks, 2, l.channels}));
@@ -60,8 +63,6 @@ Status Sums(KernelContext& c, const Channels& l, const Fn& fn, double* first, do
     for (int64_t block = begin; block < end; ++block) rows ? row_block(block) : image(block);
   };
   c.ParallelFor(blocks, 1 + l.elements() / std::max<int64_t>(1, blocks) / 4, std::ref(body));
-  std::fill_n(first, l.channels, 0.0);
-  std::fill_n(second, l.channels, 0.0);
   for (int64_t block = 0; block < blocks; ++block) {
     const float* from = sums + block * 2 * l.channels;
     for (int64_t k = 0; k < l.channels; ++k) {
@@ -75,6 +76,7 @@ Status Sums(KernelContext& c, const Channels& l, const Fn& fn, double* first, do
 // fn(offset, channel) for every element, rows of channels vectorised.
 template <typename Fn>
 void ForElements(KernelContext& c, const Channels& l, const Fn& fn) {
+  if (l.elements() == 0) return;  // of any number of rows
   const auto body = [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       if (l.inner == 1) {

@@ -41,6 +41,7 @@ class GlobalKernel : public Kernel {
       if (scales_) factor[k] *= static_cast<A>(gamma[k]);
     }
     MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, c.input(0).shape()));
+    if (out->elements() == 0) return Status();  // of any number of rows
     const T* x = c.input(0).data<T>();
     T* y = out->data<T>();
     c.ParallelFor(l.outer, 1 + l.channels / 4, [=](int64_t begin, int64_t end) {
@@ -82,6 +83,7 @@ class GlobalGradKernel : public Kernel {
       MG_ASSIGN_OR_RETURN(out[i],
                           c.AllocateOutput(i, i == 0 ? c.input(0).shape() : Shape{l.channels}));
     }
+    if (l.channels == 0) return Status();  // any number of rows
     const T *x = c.input(0).data<T>(), *mean = c.input(1).data<T>(),
             *variance = c.input(2).data<T>(), *gamma = c.input(3).data<T>(),
             *g = c.input(4).data<T>();

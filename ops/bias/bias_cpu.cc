@@ -22,6 +22,7 @@ class BiasAddKernel : public Kernel {
     const T* x = c.input(0).data<T>();
     const T* b = bias.data<T>();
     MG_ASSIGN_OR_RETURN(Tensor * out, c.ForwardOrAllocate(0, 0, c.input(0).shape()));
+    if (out->elements() == 0) return Status();  // of any number of rows
     T* y = out->data<T>();
     const auto body = [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
@@ -59,6 +60,10 @@ class BiasAddGradKernel : public Kernel {
     const Tensor& in = c.input(0);
     MG_ASSIGN_OR_RETURN(const Channels l, ChannelsOf(in.shape(), nchw_));
     MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, Shape{l.channels}));
+    if (in.elements() == 0) {  // of any number of rows
+      std::fill_n(out->data<T>(), l.channels, T(0));
+      return Status();
+    }
     using A = Accumulator<T>;
     const int64_t rows_per_block =
         std::clamp<int64_t>(l.outer / 64, 1, 1 << 20) + (l.inner == 1 ? 255 : 0);

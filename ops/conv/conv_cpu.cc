@@ -205,10 +205,15 @@ class ConvKernel : public Kernel {
 class BackpropKernel : public Kernel {
  public:
   static Result<std::unique_ptr<Kernel>> Make(const KernelConstruction& k) {
+    const int64_t filters = k.attr<int64_t>("num_filters"), args = k.attr<int64_t>("num_args");
+    if (filters > 1 || (args != 0 && args != 2)) {
+      return InvalidArgument("num_filters must be 0 or 1, and num_args 0 or 2, not " +
+                             std::to_string(filters) + " and " + std::to_string(args));
+    }
     auto kernel = std::make_unique<BackpropKernel>();
     kernel->attrs_ = k.attrs();
-    kernel->wants_dx_ = k.attrs().Get<int64_t>("num_filters") == 1;
-    kernel->pooled_ = k.attrs().Get<int64_t>("num_args") == 2;
+    kernel->wants_dx_ = filters == 1;
+    kernel->pooled_ = args == 2;
     const std::vector<int64_t> window{1, 2, 2, 1};
     kernel->pool_attrs_.Set("ksize", window);
     kernel->pool_attrs_.Set("strides", window);

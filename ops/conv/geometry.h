@@ -116,6 +116,10 @@ inline Result<Shape> ShapeFrom(const Tensor& sizes, const char* what) {
   if (sizes.shape().rank() != 1)
     return InvalidArgument(std::string(what) + " must be a vector, got shape " +
                            sizes.shape().ToString());
+  if (sizes.elements() > kMaxRank) {
+    return InvalidArgument(std::string(what) + " must have at most " + std::to_string(kMaxRank) +
+                           " elements, got " + std::to_string(sizes.elements()));
+  }
   std::vector<int64_t> dims;
   for (int64_t i = 0; i < sizes.elements(); ++i)
     dims.push_back(sizes.dtype() == DT_INT64 ? sizes.data<int64_t>()[i] : sizes.data<int32_t>()[i]);

@@ -407,6 +407,19 @@ class Batch {
   std::unique_ptr<Chunk> whole_, tail_;
 };
 
+// Whether oneDNN may compute it: it keeps offsets in 32 bits, and an abort of the step waits until
+// an image is done (minutes at most within this limit).
+Status CheckFits(const Geometry& g) {
+  constexpr int64_t kMostElements = int64_t{1} << 29;
+  constexpr double kMostFlops = 4e12;
+  const double pixels = static_cast<double>(g.depth.out) * static_cast<double>(g.rows.out) *
+                        static_cast<double>(g.columns.out);
+  const bool fits = FitsOnednn(g.depth) && FitsOnednn(g.rows) && FitsOnednn(g.columns) &&
+                    std::max({g.input_image(), g.output_image(), g.filter()}) < kMostElements &&
+                    2 * pixels * static_cast<double>(g.filter()) <= kMostFlops;
+  return fits ? Status() : Unimplemented("a convolution that is too large for oneDNN");
+}
+
 // The bits of the largest magnitude; those of a NaN are above infinity's.
 uint32_t LargestBits(const float* x, int64_t n) {
   uint32_t largest = 0;
@@ -464,6 +477,7 @@ OnednnConv::~OnednnConv() = default;
 Status OnednnConv::Run(KernelContext& c, Mode mode, const Geometry& g, const FusedOps& fused,
                        const float* input, const float* filter, const float* bias, const float* dy,
                        float* out) {
+  MG_RETURN_IF_ERROR(CheckFits(g));
   // oneDNN's fused relu makes 0 of a NaN.
   if (!fused.relu || !MayGiveNaN(c, g, input, filter, bias))
     return plain_->Run(c, mode, g, fused, input, filter, bias, dy, out);
@@ -541,6 +555,7 @@ OnednnBackprop::~OnednnBackprop() = default;
 
 Status OnednnBackprop::Run(KernelContext& c, const Geometry& g, const pool::Geometry& pool,
                            const BackpropData& data) {
+  MG_RETURN_IF_ERROR(CheckFits(g));
   MG_ASSIGN_OR_RETURN(const std::shared_ptr<Plan> plan, plans_->cache.Get(g.key(), [&] {
     return Plan::Make(g, data.dx != nullptr, data.pool_x != nullptr);
   }));

@@ -82,6 +82,7 @@ class DilationKernel : public Kernel {
   // one).
   template <typename Fn>
   static void ForImages(KernelContext& c, const Geometry& g, const Fn& fn, const T* x, const T* w) {
+    if (g.output.elements() == 0) return;  // of any number of pixels
     const auto body = [&](int64_t begin, int64_t end) {
       Looks looks(c);
       const int64_t window = 2 * g.rows.size * g.columns.size;

@@ -168,6 +168,9 @@ class InTopKKernel : public Kernel {  // InTopKV2, and InTopK, which has k as an
   Status Compute(KernelContext& c) override {
     const Tensor &predictions = c.input(0), &targets = c.input(1);
     MG_RETURN_IF_ERROR(CheckInTopK(predictions.shape(), targets.shape()));
+    if (c.num_inputs() > 2 && c.input(2).shape().rank() != 0) {
+      return InvalidArgument("k must be a scalar, got shape " + c.input(2).shape().ToString());
+    }
     const int64_t rows = predictions.shape()[0], classes = predictions.shape()[1];
     const int64_t k = c.num_inputs() > 2 ? static_cast<int64_t>(c.input(2).scalar<L>()) : k_;
     MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, Shape{rows}));

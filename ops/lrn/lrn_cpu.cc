@@ -13,10 +13,11 @@
 namespace monograph::ops::lrn {
 namespace {
 
-// to[k] = the sum of x[j] for |j - k| <= radius, of `n` channels.
-void WindowSums(const float* x, int64_t n, int64_t radius, float* to) {
+// to[k] = the sum of x[j] for |j - k| <= radius, of `n` channels. Of very many it takes long.
+void WindowSums(const KernelContext& c, const float* x, int64_t n, int64_t radius, float* to) {
   std::copy_n(x, n, to);
   for (int64_t away = 1; away <= std::min(radius, n - 1); ++away) {
+    if (away % 64 == 0 && c.cancelled()) return;
     MG_INDEPENDENT_LOOP
     for (int64_t k = away; k < n; ++k) to[k] += x[k - away];
     MG_INDEPENDENT_LOOP
@@ -38,10 +39,11 @@ struct Settings {
 
   // norm[k] = bias + alpha * sum of squares around k, and power[k] = norm[k]^-beta; `squares` is
   // scratch.
-  void Norms(const float* x, int64_t n, float* squares, float* norm, float* power) const {
+  void Norms(const KernelContext& c, const float* x, int64_t n, float* squares, float* norm,
+             float* power) const {
     MG_INDEPENDENT_LOOP
     for (int64_t k = 0; k < n; ++k) squares[k] = x[k] * x[k];
-    WindowSums(squares, n, radius, norm);
+    WindowSums(c, squares, n, radius, norm);
     MG_INDEPENDENT_LOOP
     for (int64_t k = 0; k < n; ++k) {
       norm[k] = bias + alpha * norm[k];
@@ -71,7 +73,8 @@ template <typename Fn>
 Status ForPixels(KernelContext& c, int64_t vectors, int64_t radius, const Fn& fn) {
   const Shape& shape = c.input(0).shape();
   const int64_t channels = shape[3], pixels = channels == 0 ? 0 : shape.elements() / channels;
-  constexpr int64_t kPixels = 64;  // that share scratch memory
+  if (pixels == 0) return Status();  // of any number of channels
+  constexpr int64_t kPixels = 64;    // that share scratch memory
   const int64_t blocks = (pixels + kPixels - 1) / kPixels;
   MG_ASSIGN_OR_RETURN(Tensor scratch, c.AllocateTemp(DT_FLOAT, Shape{blocks, vectors * channels}));
   float* const memory = scratch.data<float>();
@@ -81,7 +84,9 @@ Status ForPixels(KernelContext& c, int64_t vectors, int64_t radius, const Fn& fn
         fn(p * channels, memory + block * vectors * channels);
     }
   };
-  c.ParallelFor(blocks, 1 + kPixels * channels * (5 + radius / 4), std::ref(body));
+  const double cost = static_cast<double>(kPixels) * static_cast<double>(channels) *
+                      (5 + static_cast<double>(std::min(radius, channels)) / 4);
+  c.ParallelFor(blocks, static_cast<int64_t>(std::min(cost, 1e15)), std::ref(body));
   return Status();
 }
 
@@ -103,7 +108,7 @@ class LRNKernel : public Kernel {
     const int64_t n = wide.shape()[3];
     MG_RETURN_IF_ERROR(ForPixels(c, 3, settings_.radius, [&](int64_t at, float* scratch) {
       float* const power = scratch + 2 * n;
-      settings_.Norms(x + at, n, scratch, scratch + n, power);
+      settings_.Norms(c, x + at, n, scratch, scratch + n, power);
       for (int64_t k = 0; k < n; ++k) y[at + k] = x[at + k] * power[k];
     }));
     if constexpr (kIs16Bit<T>) FromFloat<T>(c, target, out);
@@ -137,9 +142,9 @@ class LRNGradKernel : public Kernel {
     MG_RETURN_IF_ERROR(ForPixels(c, 4, settings_.radius, [&](int64_t at, float* scratch) {
       float *const ratio = scratch, *const norm = scratch + n, *const power = norm + n,
                    *const sums = power + n;
-      settings_.Norms(x + at, n, scratch, norm, power);
+      settings_.Norms(c, x + at, n, scratch, norm, power);
       for (int64_t k = 0; k < n; ++k) ratio[k] = g[at + k] * y[at + k] / norm[k];
-      WindowSums(ratio, n, settings_.radius, sums);
+      WindowSums(c, ratio, n, settings_.radius, sums);
       for (int64_t k = 0; k < n; ++k)
         dx[at + k] = g[at + k] * power[k] - slope * x[at + k] * sums[k];
     }));

@@ -4,6 +4,7 @@
 // result lacks are summed first, so that the product does not repeat that work.
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <map>
 #include <string>
 #include <vector>
@@ -42,10 +43,15 @@ View ViewOf(const Tensor& tensor, const std::string& labels) {
 
 using Sizes = std::map<char, int64_t>;
 
+// The largest int64, of which no memory has so many, if 63 bits do not hold the number.
 int64_t Elements(const Sizes& sizes, const std::string& labels) {
   int64_t n = 1;
-  for (char label : labels) n *= sizes.at(label);
-  return n;
+  bool wraps = false;
+  for (char label : labels) {
+    if (sizes.at(label) == 0) return 0;
+    wraps |= __builtin_mul_overflow(n, sizes.at(label), &n);
+  }
+  return wraps ? std::numeric_limits<int64_t>::max() : n;
 }
 
 // The elements of `view` in the order of `labels`, one after the other.
@@ -118,13 +124,15 @@ class EinsumKernel : public Kernel {
     const Product p{Elements(sizes, rows), Elements(sizes, summed), Elements(sizes, columns)};
     MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, shape));
     if (out->elements() == 0) return Status();
-    MG_ASSIGN_OR_RETURN(Tensor left, c.AllocateTemp(kDTypeOf<C>, Shape{count * p.m * p.k}));
-    MG_RETURN_IF_ERROR(Gather(c, views[0], sizes, batch + rows + summed, sizeof(C), left.raw()));
+    // A dimension that is broadcast makes an operand larger than it is.
+    const std::string of_left = batch + rows + summed, of_right = batch + summed + columns;
+    MG_ASSIGN_OR_RETURN(Tensor left, c.AllocateTemp(kDTypeOf<C>, Shape{Elements(sizes, of_left)}));
+    MG_RETURN_IF_ERROR(Gather(c, views[0], sizes, of_left, sizeof(C), left.raw()));
     Tensor product = left;
     if (c.num_inputs() == 2) {
-      MG_ASSIGN_OR_RETURN(Tensor right, c.AllocateTemp(kDTypeOf<C>, Shape{count * p.k * p.n}));
-      MG_RETURN_IF_ERROR(
-          Gather(c, views[1], sizes, batch + summed + columns, sizeof(C), right.raw()));
+      MG_ASSIGN_OR_RETURN(Tensor right,
+                          c.AllocateTemp(kDTypeOf<C>, Shape{Elements(sizes, of_right)}));
+      MG_RETURN_IF_ERROR(Gather(c, views[1], sizes, of_right, sizeof(C), right.raw()));
       MG_ASSIGN_OR_RETURN(product, c.AllocateTemp(kDTypeOf<C>, Shape{count * p.m * p.n}));
       for (int64_t i = 0; i < count && !c.cancelled(); ++i) {
         MG_RETURN_IF_ERROR(multiplier_.Run(c, p, left.data<C>() + i * p.m * p.k,
@@ -163,12 +171,13 @@ class EinsumKernel : public Kernel {
     }
     if (lonely.empty()) return Status();
     const int64_t rows = Elements(sizes, *kept), n = Elements(sizes, lonely);
-    MG_ASSIGN_OR_RETURN(Tensor moved, c.AllocateTemp(kDTypeOf<C>, Shape{rows * n}));
+    MG_ASSIGN_OR_RETURN(Tensor moved,
+                        c.AllocateTemp(kDTypeOf<C>, Shape{Elements(sizes, *kept + lonely)}));
     MG_RETURN_IF_ERROR(Gather(c, *view, sizes, *kept + lonely, sizeof(C), moved.raw()));
     MG_ASSIGN_OR_RETURN(Tensor sums, c.AllocateTemp(kDTypeOf<C>, Shape{rows}));
     const C* const from = moved.data<C>();
     C* const to = sums.data<C>();
-    c.ParallelFor(rows, 1 + n, [=, &c](int64_t begin, int64_t end) {
+    c.ParallelFor(rows, n, [=, &c](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r) {
         C sum = 0;
         InPieces(c, n, [&](int64_t first, int64_t last) {

@@ -4,6 +4,8 @@
 #include <cctype>
 #include <map>
 
+#include "ops/dims.h"
+
 namespace monograph::ops::matmul {
 namespace {
 
@@ -123,8 +125,10 @@ Result<PartialShape> Equation::OutputShape(std::span<const PartialShape> inputs)
     }
   }
   if (!known && output_.find('.') != std::string::npos) return PartialShape();
+  const std::string labels = OutputLabels(dots);
+  if (labels.size() > static_cast<size_t>(kMaxRank)) return TooManyDimensions();
   PartialShape out = PartialShape::Scalar();
-  for (char label : OutputLabels(dots)) {
+  for (char label : labels) {
     const auto at = sizes.find(label);
     out.AddDim(at == sizes.end() ? -1 : at->second);
   }

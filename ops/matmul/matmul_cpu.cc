@@ -3,6 +3,7 @@
 // threads. Between tiles an abort of the step is seen.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <memory>
 
 #include "base/first_failure.h"
@@ -95,7 +96,7 @@ class Plan {
     const auto most = static_cast<double>(kMostTileFlops) / 2 / static_cast<double>(p.k);
     const double side = std::max(std::sqrt(most), most / static_cast<double>(p.m));
     if (static_cast<double>(tile_n_) > 2 * side)
-      tile_n_ = std::min(p.n, RoundUp(static_cast<int64_t>(side), 64));
+      tile_n_ = std::min(p.n, RoundUp(std::max<int64_t>(1, static_cast<int64_t>(side)), 64));
     tile_m_ = std::min(p.m, RoundUp(static_cast<int64_t>(most) / tile_n_ + 1, 32));
   }
 
@@ -212,8 +213,10 @@ class FloatProduct {
  public:
   Status Run(KernelContext& c, const Product& p, const float* a, const float* b, const float* bias,
              float* out) {
-    // A primitive call costs about as much as this many multiplications.
-    if (p.flops() <= 2048 || p.k == 0) {
+    // A primitive call costs about as much as this many multiplications. oneDNN keeps the lengths
+    // of rows in 32 bits.
+    constexpr int64_t kLongest = std::numeric_limits<int32_t>::max();
+    if (p.flops() <= 2048 || p.k == 0 || std::max({p.m, p.k, p.n}) > kLongest) {
       Plain(c, p, a, b, bias, out);
       return Status();
     }
@@ -307,6 +310,7 @@ class BatchMatMulKernel : public Kernel {
                         BatchedProductOf(c.input(0), c.input(1), ax_, ay_));
     const Product& p = batched.each;
     MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, batched.out));
+    if (out->elements() == 0) return Status();  // of any number of matrices
     using C = Accumulator<T>;
     MG_ASSIGN_OR_RETURN(const Tensor fx, ToFloat<T>(c, c.input(0)));
     MG_ASSIGN_OR_RETURN(const Tensor fy, ToFloat<T>(c, c.input(1)));

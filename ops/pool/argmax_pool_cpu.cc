@@ -4,7 +4,7 @@
 #include <cmath>
 #include <functional>
 
-#include "executor/kernel.h"
+#include "ops/cpu/looks_cpu.h"
 #include "ops/gpu/device_code.h"
 #include "ops/pool/geometry.h"
 
@@ -28,11 +28,13 @@ class ArgmaxKernel : public Kernel {
     T* y = out->data<T>();
     Index* argmax = places->data<Index>();
     const auto body = [&](int64_t begin, int64_t end) {
+      Looks looks(c);
       for (int64_t unit = begin; unit < end; ++unit) {
         const int64_t n = unit / g.rows.out, oh = unit % g.rows.out;
         const Inside rows(g.rows, oh);
         for (int64_t ow = 0; ow < g.columns.out; ++ow) {
           const Inside columns(g.columns, ow);
+          if (!looks.GoOn(1 + rows.size() * columns.size() * g.image.c)) return;
           for (int64_t k = 0; k < g.image.c; ++k) {
             const int64_t image = n * g.image.sn;
             int64_t best = rows.begin * g.image.sh + columns.begin * g.image.sw + k;
@@ -49,8 +51,7 @@ class ArgmaxKernel : public Kernel {
         }
       }
     };
-    c.ParallelFor(g.image.n * g.rows.out,
-                  1 + g.columns.out * g.image.c * g.rows.size * g.columns.size, std::ref(body));
+    c.ParallelFor(g.image.n * g.rows.out, 1 + g.reads_of_row(), std::ref(body));
     return Status();
   }
 

@@ -40,6 +40,11 @@ struct Geometry {
   Image image, pooled;
   Shape pooled_shape;
 
+  // About how many elements the windows of one row read.
+  int64_t reads_of_row() const {
+    return columns.out * image.c * std::min(rows.size, rows.in) *
+           std::min(columns.size, columns.in);
+  }
   // Every element of the image lies in exactly one window.
   bool tiles() const {
     const auto one = [](const Window& w) {
@@ -70,6 +75,10 @@ inline Result<Geometry> Place(const Attrs& attrs, const Shape& in) {
 inline Result<Shape> ImageShape(const Tensor& tensor) {
   if (tensor.shape().rank() != 1)
     return InvalidArgument("the input's shape must be a vector, got " + tensor.shape().ToString());
+  if (tensor.elements() > kMaxRank) {
+    return InvalidArgument("the input's shape must have at most " + std::to_string(kMaxRank) +
+                           " elements, got " + std::to_string(tensor.elements()));
+  }
   const std::vector<int64_t> dims(tensor.data<int32_t>(),
                                   tensor.data<int32_t>() + tensor.elements());
   return Shape::Make(dims);

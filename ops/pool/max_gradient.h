@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "base/independent_loop.h"
+#include "ops/cpu/looks_cpu.h"
 #include "ops/pool/geometry.h"
 
 namespace monograph::ops::pool {
@@ -30,8 +31,9 @@ template <typename T>
 class MaxGradient {
  public:
   // All pointers are at the first of `images` images: x and dx of the image, y and dy of what was
-  // pooled.
-  static void Run(const Geometry& g, int64_t images, const T* x, const T* y, const T* dy, T* dx) {
+  // pooled. With `looks` large windows end early once the step is aborted.
+  static void Run(const Geometry& g, int64_t images, const T* x, const T* y, const T* dy, T* dx,
+                  Looks* looks = nullptr) {
     const bool tiles = g.tiles();
     WithChannelStride(g.image.sc, [&](auto sc) {
       for (int64_t n = 0; n < images; ++n) {
@@ -48,6 +50,8 @@ class MaxGradient {
               const int64_t first = rows.begin * g.image.sh + columns.begin * g.image.sw;
               Square(g, image + first, y + at, dy + at, to + first, sc);
             } else {
+              const int64_t work = 1 + rows.size() * columns.size() * g.image.c;
+              if (looks != nullptr && !looks->GoOn(work)) return;
               General(g, tiles, image, rows, columns, y + at, dy + at, to, sc);
             }
           }

@@ -118,6 +118,21 @@ int64_t ImagesPerCall(const PoolPass& pass, int64_t image_bytes, int threads) {
   return (pass.images + calls - 1) / calls;
 }
 
+// Whether oneDNN may compute it: it keeps offsets in 32 bits, asks for images with pixels, and an
+// abort of the step waits until an image is done (some ten seconds at most within this limit).
+Status CheckFits(const PoolPass& p) {
+  constexpr int64_t kMostElements = int64_t{1} << 29;
+  constexpr double kMostWork = 1e10;
+  const auto reads = [](const Window& w) {
+    return static_cast<double>(w.out) * static_cast<double>(std::min(w.size, w.in));
+  };
+  const bool fits = FitsOnednn(p.rows) && FitsOnednn(p.columns) && p.rows.in > 0 &&
+                    p.columns.in > 0 && p.rows.in * p.columns.in < kMostElements / p.channels &&
+                    p.rows.out * p.columns.out < kMostElements / p.channels &&
+                    reads(p.rows) * reads(p.columns) * static_cast<double>(p.channels) <= kMostWork;
+  return fits ? Status() : Unimplemented("a pooling that oneDNN does not do");
+}
+
 }  // namespace
 
 // Equal chunks of images, and perhaps a smaller last one.
@@ -173,6 +188,7 @@ OnednnPool::~OnednnPool() = default;
 
 Status OnednnPool::Run(KernelContext& c, const PoolPass& pass, const float* image,
                        const float* pooled, float* image_gradient) {
+  MG_RETURN_IF_ERROR(CheckFits(pass));
   const Window &r = pass.rows, &w = pass.columns;
   const Plans::Key key = {pass.kind, pass.nchw, pass.images, pass.channels, r.in,
                           r.size,    r.stride,  r.out,       r.pad_before,  w.in,

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "ops/cpu/float_view_cpu.h"
+#include "ops/cpu/looks_cpu.h"
 #include "ops/pool/frames.h"
 #include "ops/pool/max_gradient.h"
 #include "ops/pool/onednn_pool_cpu.h"
@@ -22,6 +23,11 @@ namespace {
 
 PoolPass PassOf(PoolPass::Kind kind, const Geometry& g) {
   return {kind, g.image.sc != 1, g.image.n, g.image.c, g.rows, g.columns};
+}
+
+// Of one window, for Looks.
+int64_t WorkOf(const Geometry& g, const Inside& rows, const Inside& columns) {
+  return 1 + rows.size() * columns.size() * g.image.c;
 }
 
 template <typename T>
@@ -45,20 +51,21 @@ class MaxPass {
       }
     }
     const auto body = [&](int64_t begin, int64_t end) {
+      Looks looks(c);
       WithChannelStride(g.image.sc, [&](auto sc) {
         for (int64_t unit = begin; unit < end; ++unit) {
           const int64_t n = unit / g.rows.out, oh = unit % g.rows.out;
           const Inside rows(g.rows, oh);
           for (int64_t ow = 0; ow < g.columns.out; ++ow) {
             const Inside columns(g.columns, ow);
+            if (!looks.GoOn(WorkOf(g, rows, columns))) return;
             T* to = y + n * g.pooled.sn + oh * g.pooled.sh + ow * g.pooled.sw;
             One(g, x + n * g.image.sn, rows, columns, to, sc);
           }
         }
       });
     };
-    c.ParallelFor(g.image.n * g.rows.out,
-                  1 + g.columns.out * g.image.c * g.rows.size * g.columns.size / 8, std::ref(body));
+    c.ParallelFor(g.image.n * g.rows.out, 1 + g.reads_of_row() / 8, std::ref(body));
     return Status();
   }
 
@@ -102,8 +109,9 @@ class MaxGradPass {
       }
     }
     const auto body = [&](int64_t begin, int64_t end) {
+      Looks looks(c);
       MaxGradient<T>::Run(g, end - begin, x + begin * g.image.sn, y + begin * g.pooled.sn,
-                          dy + begin * g.pooled.sn, dx + begin * g.image.sn);
+                          dy + begin * g.pooled.sn, dx + begin * g.image.sn, &looks);
     };
     c.ParallelFor(g.image.n, 1 + g.image.sn / 2, std::ref(body));
     return Status();
@@ -120,9 +128,11 @@ class MaxGradGradPass {
   using Type = T;
   Status Run(KernelContext& c, const Geometry& g, const T* x, const T* y, const T* ddx, T* ddy) {
     const auto body = [&](int64_t begin, int64_t end) {
+      Looks looks(c);
       for (int64_t unit = begin; unit < end; ++unit) {
         const int64_t n = unit / g.rows.out, oh = unit % g.rows.out;
         for (int64_t ow = 0; ow < g.columns.out; ++ow) {
+          if (!looks.GoOn(WorkOf(g, Inside(g.rows, oh), Inside(g.columns, ow)))) return;
           const int64_t to = n * g.pooled.sn + oh * g.pooled.sh + ow * g.pooled.sw;
           for (int64_t k = 0; k < g.image.c; ++k) {
             const int64_t at = to + k * g.pooled.sc;
@@ -132,8 +142,7 @@ class MaxGradGradPass {
         }
       }
     };
-    c.ParallelFor(g.image.n * g.rows.out,
-                  1 + g.columns.out * g.image.c * g.rows.size * g.columns.size, std::ref(body));
+    c.ParallelFor(g.image.n * g.rows.out, 1 + g.reads_of_row(), std::ref(body));
     return Status();
   }
 
@@ -162,6 +171,7 @@ class AveragePass {
     }
     using A = Accumulator<T>;
     const auto body = [&](int64_t begin, int64_t end) {
+      Looks looks(c);
       WithChannelStride(g.image.sc, [&](auto sc) {
         constexpr int64_t kLanes = 64;
         A sum[kLanes];
@@ -170,6 +180,7 @@ class AveragePass {
           const Inside rows(g.rows, oh);
           for (int64_t ow = 0; ow < g.columns.out; ++ow) {
             const Inside columns(g.columns, ow);
+            if (!looks.GoOn(WorkOf(g, rows, columns))) return;
             T* to = y + n * g.pooled.sn + oh * g.pooled.sh + ow * g.pooled.sw;
             const A count = static_cast<A>(static_cast<float>(rows.size() * columns.size()));
             for (int64_t first = 0; first < g.image.c; first += kLanes) {
@@ -187,8 +198,7 @@ class AveragePass {
         }
       });
     };
-    c.ParallelFor(g.image.n * g.rows.out,
-                  1 + g.columns.out * g.image.c * g.rows.size * g.columns.size / 8, std::ref(body));
+    c.ParallelFor(g.image.n * g.rows.out, 1 + g.reads_of_row() / 8, std::ref(body));
     return Status();
   }
 
@@ -212,13 +222,15 @@ class AverageGradPass {
       if (status.code() != Code::kUnimplemented) return status;
     }
     const auto body = [&](int64_t begin, int64_t end) {
+      Looks looks(c);
       WithChannelStride(g.image.sc, [&](auto sc) {
         for (int64_t n = begin; n < end; ++n) {
           std::fill_n(dx + n * g.image.sn, g.image.sn, A(0));
-          for (int64_t oh = 0; oh < g.rows.out && !c.cancelled(); ++oh) {
+          for (int64_t oh = 0; oh < g.rows.out; ++oh) {
             const Inside rows(g.rows, oh);
             for (int64_t ow = 0; ow < g.columns.out; ++ow) {
               const Inside columns(g.columns, ow);
+              if (!looks.GoOn(WorkOf(g, rows, columns))) return;
               const T* from = dy + n * g.pooled.sn + oh * g.pooled.sh + ow * g.pooled.sw;
               const A count = static_cast<A>(static_cast<float>(rows.size() * columns.size()));
               for (int64_t h = rows.begin; h < rows.end; ++h) {

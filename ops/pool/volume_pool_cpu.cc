@@ -5,8 +5,8 @@
 #include <functional>
 #include <limits>
 
-#include "executor/kernel.h"
 #include "ops/cpu/float_view_cpu.h"
+#include "ops/cpu/looks_cpu.h"
 #include "ops/pool/geometry.h"
 
 namespace monograph::ops::pool {
@@ -55,13 +55,15 @@ Result<Windows3> PlaceVolume(const Attrs& attrs, const Shape& in) {
 // each(fn) calls fn(offset in the volume) for each element of the window.
 template <typename Fn>
 void ForWindows(const KernelContext& c, const Windows3& g, int64_t n, const Fn& window) {
+  Looks looks(c);
   for (int64_t od = 0; od < g.depth.out; ++od) {
     const Inside depth(g.depth, od);
     for (int64_t oh = 0; oh < g.rows.out; ++oh) {
-      if (c.cancelled()) return;
       const Inside rows(g.rows, oh);
       for (int64_t ow = 0; ow < g.columns.out; ++ow) {
         const Inside columns(g.columns, ow);
+        const int64_t count = depth.size() * rows.size() * columns.size();
+        if (!looks.GoOn(1 + count * g.image.c)) return;
         const auto each = [&](const auto& fn) {
           for (int64_t d = depth.begin; d < depth.end; ++d) {
             for (int64_t h = rows.begin; h < rows.end; ++h) {
@@ -70,8 +72,8 @@ void ForWindows(const KernelContext& c, const Windows3& g, int64_t n, const Fn& 
             }
           }
         };
-        window(n * g.pooled.sn + od * g.pooled.sd + oh * g.pooled.sh + ow * g.pooled.sw,
-               depth.size() * rows.size() * columns.size(), each);
+        window(n * g.pooled.sn + od * g.pooled.sd + oh * g.pooled.sh + ow * g.pooled.sw, count,
+               each);
       }
     }
   }

@@ -2,7 +2,6 @@
 // cannot change the result.
 #include <algorithm>
 #include <functional>
-#include <vector>
 
 #include "ops/check_indices.h"
 #include "ops/sparse_training/update_rows.h"
@@ -28,19 +27,18 @@ class HostRows {
   }
   Status Update(KernelContext& c, const BoundUpdate& update, void* const* data, int64_t limit,
                 int64_t columns, const Tensor& rows, const Tensor& indices) const {
-    std::vector<int64_t> places(static_cast<size_t>(indices.elements()));
+    MG_ASSIGN_OR_RETURN(Tensor memory, c.AllocateTemp(DT_INT64, Shape{indices.elements()}));
+    int64_t* const places = memory.data<int64_t>();
     const auto fill = [&](auto index) {
       MG_RETURN_IF_ERROR(CheckIndices(index, limit));
-      std::transform(index.begin(), index.end(), places.begin(),
+      std::transform(index.begin(), index.end(), places,
                      [&](auto i) { return static_cast<int64_t>(i) * columns; });
       return Status();
     };
     MG_RETURN_IF_ERROR(indices.dtype() == DT_INT32 ? fill(indices.values<int32_t>())
                                                    : fill(indices.values<int64_t>()));
-    UpdatedRows all{.gradient = rows.raw(),
-                    .places = places.data(),
-                    .n = indices.elements(),
-                    .columns = columns};
+    UpdatedRows all{
+        .gradient = rows.raw(), .places = places, .n = indices.elements(), .columns = columns};
     const auto variables = static_cast<size_t>(inputs().variables);
     std::copy_n(data, variables, all.before.begin());
     std::copy_n(data, variables, all.after.begin());

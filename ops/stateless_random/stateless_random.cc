@@ -85,7 +85,8 @@ Status SamplesShape(ShapeContext& c) {
   MG_ASSIGN_OR_RETURN(const PartialShape logits, c.WithRank(0, 2));
   MG_RETURN_IF_ERROR(c.WithRank(1, 0).status());
   if (c.num_inputs() > 2) MG_RETURN_IF_ERROR(CheckSeed(c, 2));
-  const auto samples = c.InputAsInts(1);
+  auto samples = c.InputAsInts(1);
+  if (samples && samples->size() != 1) samples.reset();  // which the kernel refuses
   if (samples && samples->front() < 0)
     return InvalidArgument("num_samples should be nonnegative, got " +
                            std::to_string(samples->front()));

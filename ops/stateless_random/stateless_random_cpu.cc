@@ -8,6 +8,7 @@
 #include <numeric>
 #include <vector>
 
+#include "base/first_failure.h"
 #include "ops/cpu/element_types_cpu.h"
 #include "ops/cpu/looks_cpu.h"
 #include "ops/random/distributions.h"
@@ -90,8 +91,11 @@ Status Sample(KernelContext& c, const DrawFn& draw) {
   if (out->elements() == 0) return Status();
   return WithRealType(logits.dtype(), [&](auto t) {
     using T = decltype(t);
+    FirstFailure failure;
     c.ParallelFor(rows, 30 * (classes + samples), [&](int64_t begin, int64_t end) {
-      const auto sums = std::make_unique_for_overwrite<double[]>(static_cast<size_t>(classes));
+      Result<Tensor> memory = c.AllocateTemp(DT_DOUBLE, Shape{classes});
+      if (!memory.ok()) return failure.Update(memory.status());
+      double* const sums = memory->data<double>();
       for (int64_t r = begin; r < end; ++r) {
         const T* row = logits.data<T>() + r * classes;
         // Without classes whose logit is infinite or no number.
@@ -107,20 +111,20 @@ Status Sample(KernelContext& c, const DrawFn& draw) {
           for (int64_t k = first; k < last; ++k) {
             if (const auto logit = static_cast<double>(row[k]); std::isfinite(logit))
               sum += std::exp(logit - highest);
-            sums[static_cast<size_t>(k)] = sum;
+            sums[k] = sum;
           }
         });
         if (c.cancelled()) return;
         InPieces(c, samples, [&](int64_t first, int64_t last) {
           for (int64_t s = first; s < last; ++s) {
             const double at = draw(r, s) * sum;
-            const auto chosen = std::upper_bound(sums.get(), sums.get() + classes, at) - sums.get();
+            const auto chosen = std::upper_bound(sums, sums + classes, at) - sums;
             SetIndex(out, r * samples + s, std::min<int64_t>(chosen, classes - 1));
           }
         });
       }
     });
-    return Status();
+    return failure.status();
   });
 }
 
@@ -176,15 +180,15 @@ class ShuffleKernel : public StreamKernel {
       return Status();
     }
     const random::RandomStream stream = StreamOfStep(c);
-    const auto order = std::make_unique_for_overwrite<int64_t[]>(static_cast<size_t>(rows));
-    InPieces(c, rows, [&](int64_t begin, int64_t end) {
-      std::iota(order.get() + begin, order.get() + end, begin);
-    });
+    MG_ASSIGN_OR_RETURN(Tensor memory, c.AllocateTemp(DT_INT64, Shape{rows}));
+    int64_t* const order = memory.data<int64_t>();
+    InPieces(c, rows,
+             [&](int64_t begin, int64_t end) { std::iota(order + begin, order + end, begin); });
     const bool shuffled = InPieces(c, rows, [&](int64_t begin, int64_t end) {  // from the last on
       for (int64_t k = begin; k < end && k + 1 < rows; ++k) {
         const auto i = static_cast<size_t>(rows - 1 - k);
         const uint64_t with = random::UniformInt(stream, i, 0, i + 1);
-        std::swap(order[i], order[static_cast<size_t>(with)]);
+        std::swap(order[i], order[with]);
       }
     });
     if (!shuffled) return Status();

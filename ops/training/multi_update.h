@@ -47,7 +47,8 @@ Result<std::unique_ptr<Kernel>> MakeMultiUpdate(const KernelConstruction& k, con
                     const char* name, std::initializer_list<const char*>) {
     if (update != name) return;
     constexpr int kCoefficients = FormulaOf<float>::kCoefficients;
-    if (k.attr<int64_t>("V") != k.attr<int64_t>("N") * kInputs.variables ||
+    const auto updates = static_cast<int64_t>(k.attr<std::vector<DType>>("G").size());
+    if (k.attr<int64_t>("N") != updates || k.attr<int64_t>("V") != updates * kInputs.variables ||
         k.attr<int64_t>("C") != kCoefficients) {
       unfit.Update(InvalidArgument(update + " updates " + std::to_string(kInputs.variables) +
                                    " variables with " + std::to_string(kCoefficients) +

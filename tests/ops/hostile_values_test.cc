@@ -359,6 +359,147 @@ const std::vector<HostileNode>& Nodes() {
          return Inputs{Floats({1, 1, kWide, 0})};
        },
        Windows(4), true},
+
+      {"Einsum",
+       "a result of more dimensions than there may be",
+       [] {
+         return Inputs{Floats({1, 1, 1, 1, 1}), Floats({1, 1, 1, 1, 1})};
+       },
+       {{"equation", "abcde,fghij->abcdefghij"}}},
+      {"Einsum",
+       "an operand whose broadcast size wraps",
+       [] {
+         return Inputs{Floats({1, 4}), Floats({kHuge + 1, 0})};
+       },
+       {{"equation", "...l,...z->"}}},
+      {"BatchMatMulV2",
+       "matrices without rows",
+       [] {
+         return Inputs{Floats({kHuge, 0, 2}), Floats({2, 3})};
+       },
+       {},
+       true},
+      {"BiasAdd",
+       "rows without channels",
+       [] {
+         return Inputs{Floats({kHuge, 0}), Floats({0})};
+       },
+       {},
+       true},
+      {"BiasAddGrad",
+       "rows without channels",
+       [] {
+         return Inputs{Floats({kMost, 0})};
+       },
+       {},
+       true},
+      {"FusedBatchNormGrad",
+       "images without channels",
+       [] {
+         const Tensor images = Floats({kHuge, 1, 1, 0}), none = Floats({0});
+         return Inputs{images, images, none, none, none};
+       },
+       {},
+       true},
+      {"BatchNormWithGlobalNormalization",
+       "images without channels",
+       [] {
+         const Tensor none = Floats({0});
+         return Inputs{Floats({kHuge, 1, 1, 0}), none, none, none, none};
+       },
+       {{"variance_epsilon", 0.001f}, {"scale_after_normalization", true}},
+       true},
+      {"BatchNormWithGlobalNormalizationGrad",
+       "images without channels",
+       [] {
+         const Tensor images = Floats({kHuge, 1, 1, 0}), none = Floats({0});
+         return Inputs{images, none, none, none, images};
+       },
+       {{"variance_epsilon", 0.001f}, {"scale_after_normalization", true}},
+       true},
+      {"Dilation2D",
+       "images without channels",
+       [] {
+         return Inputs{Floats({kHuge, 1, 1, 0}), Floats({1, 1, 0})};
+       },
+       {{"strides", Sizes(4, 1)}, {"rates", Sizes(4, 1)}, {"padding", "VALID"}},
+       true},
+      {"Dilation2DBackpropFilter",
+       "images without channels",
+       [] {
+         const Tensor images = Floats({kHuge, 1, 1, 0});
+         return Inputs{images, Floats({1, 1, 0}), images};
+       },
+       {{"strides", Sizes(4, 1)}, {"rates", Sizes(4, 1)}, {"padding", "VALID"}},
+       true},
+      {"LRN",
+       "a radius as long as numbers are",
+       [] {
+         return Inputs{Floats({1, 1, 1, 4})};
+       },
+       {{"depth_radius", kMost}},
+       true},
+      {"LRN",
+       "no pixels of many channels",
+       [] {
+         return Inputs{Floats({0, 1, 1, kHuge})};
+       },
+       {},
+       true},
+      {"AvgPool",
+       "a window as long as 32 bits hold",
+       [] {
+         return Inputs{Floats({1, 2, 2, 1})};
+       },
+       {{"ksize", Sizes{1, kWord / 2 - 1, kWord / 2 - 1, 1}},
+        {"strides", Sizes(4, 1)},
+        {"padding", "SAME"}},
+       true},
+      {"MaxPool",
+       "an image without rows in padding",
+       [] {
+         return Inputs{Floats({1, 0, 2, 1})};
+       },
+       {{"ksize", Sizes(4, 1)},
+        {"strides", Sizes(4, 1)},
+        {"padding", "EXPLICIT"},
+        {"explicit_paddings", Sizes{0, 0, 1, 0, 0, 0, 0, 0}}},
+       true},
+      {"Conv2D",
+       "paddings that 32 bits do not hold",
+       [] {
+         return Inputs{Floats({1, 2, 2, 1}), Floats({5, 5, 1, 1})};
+       },
+       {{"strides", Sizes(4, 1)},
+        {"dilations", Sizes{1, kWord / 2 - 1, kWord / 2 - 1, 1}},
+        {"padding", "SAME"}},
+       true},
+      {"_Conv2DBackprop",
+       "two filters",
+       [] {
+         const Tensor one = Floats({1, 1, 1, 1});
+         return Inputs{one, Tensor::Vector<int32_t>({1, 1, 1, 1}), one, one, one};
+       },
+       {{"strides", Sizes(4, 1)},
+        {"padding", "VALID"},
+        {"num_filters", int64_t{2}},
+        {"num_args", int64_t{0}}}},
+      {"InTopKV2", "no k",
+       [] {
+         return Inputs{Floats({1, 2}), Tensor::Vector<int32_t>({0}), Tensor::Vector<int32_t>({})};
+       }},
+      {"_MultiResourceApply",
+       "fewer gradients than updates",
+       [] {
+         const Tensor variable = Zeros(DT_RESOURCE, {});
+         return Inputs{variable, variable, Floats({}), Floats({2})};
+       },
+       {{"update", "ResourceApplyGradientDescent"},
+        {"V", int64_t{2}},
+        {"C", int64_t{1}},
+        {"N", int64_t{2}},
+        {"G", Types{DT_FLOAT}},
+        {"T", DT_FLOAT}}},
   };
   return nodes;
 }

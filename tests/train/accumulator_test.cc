@@ -226,6 +226,59 @@ TEST_F(SparseAccumulatorTest, RowsThatTheVariableDoesNotHaveAreRefusedByNumber) 
   EXPECT_EQ(Count(), 0);
 }
 
+TEST(HostileAccumulatorTest, RowsOfAnotherLengthAreRefusedWhereItsShapeIsUnknown) {
+  Graph graph = NewGraph();
+  Scope root(&graph);
+  const Gradient rows = {Placeholder(root, DT_FLOAT), Placeholder(root, DT_INT64)};
+  const Output accumulator =
+      SparseConditionalAccumulator(root.WithOpName("acc"), DT_FLOAT, PartialShape(), DT_INT64);
+  const Operation put =
+      SparseAccumulatorApplyGradient(root, accumulator, Const(root, int64_t{0}), rows);
+  ASSERT_TRUE(root.ok()) << root.status();
+  const auto session = Session::Local(graph).value();
+  const auto put_rows = [&](int64_t columns) {
+    const std::vector<float> values(static_cast<size_t>(2 * columns));
+    return session
+        ->Run({{rows.values, Tensor::FromValues<float>({2, columns}, values)},
+               {rows.indices, Tensor::Vector<int64_t>({0, 1})}},
+              {}, {put})
+        .status();
+  };
+  ASSERT_TRUE(put_rows(3).ok());
+  const Status status = put_rows(5);
+  EXPECT_EQ(status.code(), Code::kInvalidArgument) << status;
+  EXPECT_NE(status.message().find("expected [2,3], got [2,5]"), std::string::npos) << status;
+}
+
+TEST(HostileAccumulatorTest, NoNumberIsRefusedWhereOneIsWanted) {
+  Graph graph = NewGraph();
+  Scope root(&graph);
+  const Output longs = Placeholder(root, DT_INT64), ints = Placeholder(root, DT_INT32),
+               texts = Placeholder(root, DT_STRING);
+  const Output accumulator = ConditionalAccumulator(root.WithOpName("acc"), DT_FLOAT, {1});
+  const Output gate = StepGate(root.WithOpName("gate"), "gate");
+  const Output gradient = Const(root, Tensor::Vector<float>({1}));
+  const std::vector<Operation> nodes = {
+      AccumulatorApplyGradient(root, accumulator, longs, gradient),
+      AccumulatorTakeGradient(root, accumulator, ints),
+      AccumulatorSetGlobalStep(root, accumulator, longs),
+      StepGateSet(root, gate, longs),
+      StepGateWait(root, gate, longs),
+      StepGateClose(root, gate, ints, texts),
+      StepGateClose(root, gate, Const(root, int32_t{3}), texts)};
+  ASSERT_TRUE(root.ok()) << root.status();
+  const auto session = Session::Local(graph).value();
+  for (const Operation& node : nodes) {
+    const Status status = session
+                              ->Run({{longs, Tensor::Vector<int64_t>({})},
+                                     {ints, Tensor::Vector<int32_t>({})},
+                                     {texts, Tensor::Allocate(DT_STRING, {0}).value()}},
+                                    {}, {node})
+                              .status();
+    EXPECT_EQ(status.code(), Code::kInvalidArgument) << node.name() << ": " << status;
+  }
+}
+
 TEST_F(SparseAccumulatorTest, OpsOnWholeGradientsAreToldThatItHoldsRows) {
   MakeAccumulator(Reduction::kSum, 0);
   Scope root(&graph_);
