@@ -32,7 +32,8 @@ class PartialEvaluator {
     const auto found = Handlers().find(graph_.op(source.node).name());
     if (found == Handlers().end()) return std::nullopt;
     Value value = (this->*found->second)(source, depth + 1);
-    if (value && !Pay(static_cast<int64_t>(value->values.size()))) return std::nullopt;
+    if (value && (!HasShapeOf(*value, source) || !Pay(static_cast<int64_t>(value->values.size()))))
+      return std::nullopt;
     return value;
   }
 
@@ -67,6 +68,13 @@ class PartialEvaluator {
     return *kHandlers;
   }
 
+  // Whether there are as many integers as the inferred shape says: shape functions read as many as
+  // they find in shapes. There may be others, as in a concatenation whose axis is not known.
+  bool HasShapeOf(const PartialInts& value, Endpoint source) const {
+    const PartialShape& shape = graph_.shape(source);
+    return value.scalar ? shape.rank() == 0
+                        : shape == PartialShape{static_cast<int64_t>(value.values.size())};
+  }
   // Whether so many elements more may be looked at.
   bool Pay(int64_t elements) {
     if (elements > left_) return false;
@@ -296,7 +304,8 @@ std::optional<PartialInts> IntsOfTensor(const Tensor& tensor) {
 }
 
 std::optional<PartialInts> EvaluatePartially(const Graph& graph, Endpoint source) {
-  if (const Tensor* constant = ConstantValue(graph, source)) return IntsOfTensor(*constant);
+  if (const Tensor* constant = ConstantValue(graph, source))
+    return constant->elements() > kMaxElements ? std::nullopt : IntsOfTensor(*constant);
   return PartialEvaluator(graph).Evaluate(source, 0);
 }
 

@@ -5,6 +5,7 @@
 #include "ops/constant/constant.h"
 
 #include <cmath>
+#include <limits>
 
 #include "graph/gradients.h"
 #include "graph/op_def.h"
@@ -173,20 +174,29 @@ Status RangeShape(ShapeContext& c) {
   const Tensor* delta = c.input_value(2);
   if (start == nullptr || limit == nullptr || delta == nullptr) return Status();
   if (c.input_dtype(0) == DT_INT32 || c.input_dtype(0) == DT_INT64) {
-    const int64_t from = c.InputAsInts(0)->front(), to = c.InputAsInts(1)->front(),
-                  by = c.InputAsInts(2)->front();
+    const auto int_of = [](const Tensor& tensor) {
+      return tensor.dtype() == DT_INT32 ? int64_t{tensor.scalar<int32_t>()}
+                                        : tensor.scalar<int64_t>();
+    };
+    const int64_t from = int_of(*start), to = int_of(*limit), by = int_of(*delta);
     if (by == 0) return InvalidArgument("delta must not be 0");
     if ((by > 0 && from > to) || (by < 0 && from < to)) {
       return InvalidArgument("a range from " + std::to_string(from) + " to " + std::to_string(to) +
                              " by " + std::to_string(by) + " never gets there");
     }
-    const int64_t distance = by > 0 ? to - from : from - to, step = by > 0 ? by : -by;
-    c.set_output(0, PartialShape{(distance + step - 1) / step});
+    const auto first = static_cast<uint64_t>(from), last = static_cast<uint64_t>(to);
+    const uint64_t distance = by > 0 ? last - first : first - last,
+                   step = by > 0 ? static_cast<uint64_t>(by) : 0 - static_cast<uint64_t>(by);
+    const uint64_t size = distance / step + (distance % step != 0 ? 1 : 0);
+    if (size > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()))
+      return InvalidArgument("the range has too many elements");
+    c.set_output(0, PartialShape{static_cast<int64_t>(size)});
   } else if (c.input_dtype(0) == DT_FLOAT || c.input_dtype(0) == DT_DOUBLE) {
     const double size =
         std::ceil((ScalarAsDouble(*limit) - ScalarAsDouble(*start)) / ScalarAsDouble(*delta));
     if (!(size >= 0))
       return InvalidArgument("delta must not be 0 and must lead from start to limit");
+    if (!(size < 1e15)) return InvalidArgument("the range has too many elements");
     c.set_output(0, PartialShape{static_cast<int64_t>(size)});
   }
   return Status();

@@ -68,6 +68,7 @@ class RangeKernel : public Kernel {
                                       : static_cast<uint64_t>(start) - static_cast<uint64_t>(limit);
       const auto step = delta > 0 ? static_cast<uint64_t>(delta) : 0 - static_cast<uint64_t>(delta);
       size = static_cast<int64_t>(distance / step + (distance % step != 0 ? 1 : 0));
+      if (size < 0) return InvalidArgument("the range has too many elements");
     } else {
       const double exact = std::ceil(std::abs(
           (static_cast<double>(limit) - static_cast<double>(start)) / static_cast<double>(delta)));

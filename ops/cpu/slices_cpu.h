@@ -25,9 +25,11 @@ CombineFn CombineOf(SliceUpdate update, DType dtype);
 void CombineSlice(const KernelContext& c, CombineFn combine, size_t element_bytes, void* table,
                   int64_t place, const void* update, int64_t size);
 
-// The number of indices that name one slice: the last dimension. REQUIRES: rank >= 1.
+// The number of indices that name one slice: the last dimension; kMaxRank + 1 for any that no
+// tensor has as many dimensions for. REQUIRES: rank >= 1.
 inline int DepthOf(const Tensor& indices) {
-  return static_cast<int>(indices.shape()[indices.shape().rank() - 1]);
+  const int64_t depth = indices.shape()[indices.shape().rank() - 1];
+  return static_cast<int>(std::min<int64_t>(depth, kMaxRank + 1));
 }
 
 // Whether `indices` name slices of a tensor of `shape`; for updates, whether `updates` has the

@@ -23,8 +23,11 @@ inline std::vector<std::string> FirstValues(const Tensor& tensor, int64_t count)
 }
 
 // A tensor as TensorFlow's Assert and Print show it: "[0 1][2...]..." for [2,2] and three values.
+// Texts take many times the memory of values, so there are no more than 2^16.
 inline std::string SummaryOf(const Tensor& tensor, int64_t summarize) {
-  const int64_t all = tensor.elements(), limit = summarize < 0 ? all : std::min(all, summarize);
+  constexpr int64_t kMost = int64_t{1} << 16;
+  const int64_t all = tensor.elements();
+  const int64_t limit = std::min({all, summarize < 0 ? all : summarize, kMost});
   const std::vector<std::string> values = FirstValues(tensor, limit);
   const std::span<const int64_t> dims = tensor.shape().dims();
   std::string text;

@@ -69,8 +69,12 @@ inline Status CheckBand(const Band& band) {
 
 // The size of a matrix whose longest diagonal has this length; -1 for sizes that are not given.
 inline Status SizeMatrix(Band* band, int64_t longest, int64_t rows, int64_t columns) {
-  const int64_t least_rows = longest - std::min<int64_t>(band->highest, 0),
-                least_columns = longest + std::max<int64_t>(band->lowest, 0);
+  int64_t least_rows = 0, least_columns = 0;
+  if (__builtin_sub_overflow(longest, std::min<int64_t>(band->highest, 0), &least_rows) ||
+      __builtin_add_overflow(longest, std::max<int64_t>(band->lowest, 0), &least_columns)) {
+    return InvalidArgument("a matrix with a diagonal of " + std::to_string(longest) +
+                           " elements is too large");
+  }
   if (rows == -1 && columns == -1) {
     rows = columns = std::max(least_rows, least_columns);
   } else if (rows == -1) {

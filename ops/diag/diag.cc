@@ -10,6 +10,7 @@
 #include "graph/shape_inference.h"
 #include "ops/constant/constant.h"
 #include "ops/diag/band.h"
+#include "ops/dims.h"
 
 namespace monograph {
 
@@ -112,6 +113,7 @@ Status DiagShape(ShapeContext& c) {
   MG_ASSIGN_OR_RETURN(Band band, ParseBand(c.attrs(), *k));
   const int own = band.count() > 1 ? 2 : 1;
   MG_RETURN_IF_ERROR(NeedsRank(diagonal, own, "a band of diagonals"));
+  if (diagonal.rank() - own + 2 > kMaxRank) return TooManyDimensions();
   PartialShape out = Leading(diagonal, own);
   const int64_t longest = diagonal.dim(diagonal.rank() - 1);
   std::vector<int64_t> size{-1, -1};

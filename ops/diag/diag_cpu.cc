@@ -8,6 +8,7 @@
 #include "ops/cpu/kernel_util.h"
 #include "ops/cpu/looks_cpu.h"
 #include "ops/diag/band.h"
+#include "ops/dims.h"
 #include "ops/words.h"
 
 namespace monograph::ops::diag {
@@ -134,6 +135,7 @@ class DiagKernel : public Kernel {
     }
     MG_RETURN_IF_ERROR(CheckScalar(c, 4, "padding_value"));
     MG_RETURN_IF_ERROR(SizeMatrix(&band, in[in.rank() - 1], rows, columns));
+    if (in.rank() - own + 2 > kMaxRank) return TooManyDimensions();
     Shape shape(in.dims().first(static_cast<size_t>(in.rank() - own)));
     shape.AddDim(band.rows);
     shape.AddDim(band.columns);

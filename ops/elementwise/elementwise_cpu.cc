@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ops/cpu/pieces_cpu.h"
 #include "ops/cpu/tensor_util_cpu.h"
 #include "ops/elementwise/rows.h"
 
@@ -33,6 +34,10 @@ Status ForInteger(DType dtype, bool unsigned_too, Fn fn) {
       return fn(int16_t{});
     case DT_INT8:
       return fn(int8_t{});
+    case DT_UINT64:
+      return unsigned_too ? fn(uint64_t{}) : Status();
+    case DT_UINT32:
+      return unsigned_too ? fn(uint32_t{}) : Status();
     case DT_UINT16:
       return unsigned_too ? fn(uint16_t{}) : Status();
     case DT_UINT8:
@@ -116,16 +121,16 @@ Status BinaryKernel::Compute(KernelContext& c) {
                *ys = static_cast<const char*>(c.input(1).raw());
     char* zs = static_cast<char*>(out->raw());
     if (n <= kPiece) {
-      row_(xs, ys, zs, n, mode);
+      Row(c, xs, ys, zs, n, mode);
       return Status();
     }
     const size_t x_step = mode == RowMode::kFirstStays ? 0 : in_size_;
     const size_t y_step = mode == RowMode::kSecondStays ? 0 : in_size_;
     c.ParallelFor((n + kPiece - 1) / kPiece, cost_ * (kPiece / 16),
-                  [=, this](int64_t begin, int64_t end) {
+                  [=, this, &c](int64_t begin, int64_t end) {
                     const auto first = static_cast<size_t>(begin * kPiece);
-                    row_(xs + first * x_step, ys + first * y_step, zs + first * out_size_,
-                         std::min(n, end * kPiece) - begin * kPiece, mode);
+                    Row(c, xs + first * x_step, ys + first * y_step, zs + first * out_size_,
+                        std::min(n, end * kPiece) - begin * kPiece, mode);
                   });
     return Status();
   }
@@ -160,7 +165,7 @@ Status BinaryKernel::Broadcast(KernelContext& c, const Shape& x, const Shape& y,
   const char *from_x = static_cast<const char*>(c.input(0).raw()),
              *from_y = static_cast<const char*>(c.input(1).raw());
   char* to = static_cast<char*>(out->raw());
-  c.ParallelFor(rows, 3 + cost_ * n / 16, [=, this](int64_t begin, int64_t end) {
+  c.ParallelFor(rows, 3 + cost_ * n / 16, [=, this, &c](int64_t begin, int64_t end) {
     std::array<int64_t, kMaxRank> at{};
     int64_t x_at = 0, y_at = 0;
     for (int64_t rest = begin, d = static_cast<int64_t>(inner) - 1; d >= 0; --d) {
@@ -170,9 +175,9 @@ Status BinaryKernel::Broadcast(KernelContext& c, const Shape& x, const Shape& y,
       x_at += at[k] * xs[k], y_at += at[k] * ys[k];
     }
     for (int64_t row = begin; row < end; ++row) {
-      row_(from_x + static_cast<size_t>(x_at) * in_size_,
-           from_y + static_cast<size_t>(y_at) * in_size_,
-           to + static_cast<size_t>(row * n) * out_size_, n, mode);
+      Row(c, from_x + static_cast<size_t>(x_at) * in_size_,
+          from_y + static_cast<size_t>(y_at) * in_size_,
+          to + static_cast<size_t>(row * n) * out_size_, n, mode);
       for (size_t k = inner; k-- > 0;) {
         x_at += xs[k], y_at += ys[k];
         if (++at[k] < size[k]) break;
@@ -182,6 +187,20 @@ Status BinaryKernel::Broadcast(KernelContext& c, const Shape& x, const Shape& y,
     }
   });
   return Status();
+}
+
+void BinaryKernel::Row(const KernelContext& c, const char* x, const char* y, char* z, int64_t n,
+                       RowMode mode) const {
+  // An element of a costly function takes a hundred times longer than usual for some operands.
+  const bool costly = cost_ >= 4000;
+  if (costly && c.cancelled()) return;
+  const int64_t piece = costly ? 64 : int64_t{1} << 20;
+  const size_t x_step = mode == RowMode::kFirstStays ? 0 : in_size_;
+  const size_t y_step = mode == RowMode::kSecondStays ? 0 : in_size_;
+  InPieces(c, n, piece, [&](int64_t begin, int64_t end) {
+    const auto first = static_cast<size_t>(begin);
+    row_(x + first * x_step, y + first * y_step, z + first * out_size_, end - begin, mode);
+  });
 }
 
 UnaryKernel::UnaryKernel(const KernelConstruction& k, UnaryRowFn row, int64_t cost)

@@ -118,6 +118,9 @@ class BinaryKernel : public Kernel {
 
  private:
   Status Broadcast(KernelContext& c, const Shape& x, const Shape& y, const Shape& z, Tensor* out);
+  // row_, with looks at cancellation.
+  void Row(const KernelContext& c, const char* x, const char* y, char* z, int64_t n,
+           RowMode mode) const;
   const BinaryRowFn row_;
   const CheckFn check_;
   const int64_t cost_;  // of 16 elements, in ns

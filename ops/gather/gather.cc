@@ -225,6 +225,7 @@ Status SegmentSumShape(ShapeContext& c) {
   const auto segments = c.InputAsInts(2);
   if (segments && segments->front() < 0)
     return InvalidArgument("num_segments must not be negative");
+  if (data.rank() - ids.rank() == kMaxRank) return TooManyDimensions();
   PartialShape output{segments ? segments->front() : -1};
   for (int i = ids.rank(); i < data.rank(); ++i) output.AddDim(data.dim(i));
   c.set_output(0, output);

@@ -207,6 +207,7 @@ class SegmentSumKernel : public Kernel {
                              std::to_string(segments) + ")");
     }
     MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, plan.output));
+    if (out->bytes() == 0) return Status();
     MG_RETURN_IF_ERROR(HostMoves::Zero(c, out->raw(), out->bytes()));
     c.ParallelFor(columns, 1 + ids,
                   [&, from = c.input(0).raw(), to = out->raw()](int64_t first, int64_t last) {

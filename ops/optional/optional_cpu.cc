@@ -86,7 +86,8 @@ class HasValueKernel : public Kernel {
   explicit HasValueKernel(const KernelConstruction&) {}
   Status Compute(KernelContext& c) override {
     MG_ASSIGN_OR_RETURN(const std::shared_ptr<Optional> optional, FindOptional(c));
-    c.set_output(0, Tensor::Scalar(!optional->components().empty()));
+    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, Shape()));
+    *out->data<bool>() = !optional->components().empty();
     return Status();
   }
 };

@@ -9,6 +9,7 @@
 #include "ops/cpu/element_types_cpu.h"
 #include "ops/cpu/looks_cpu.h"
 #include "ops/cpu/pieces_cpu.h"
+#include "ops/cpu/room_cpu.h"
 #include "ops/gpu/moves.h"
 
 namespace monograph::ops::order {
@@ -45,9 +46,15 @@ Status TopKRows(KernelContext& c, const Attrs& attrs) {
   MG_ASSIGN_OR_RETURN(Tensor * values, c.AllocateOutput(0, shape));
   MG_ASSIGN_OR_RETURN(Tensor * indices, c.AllocateOutput(1, shape));
   if (shape.elements() == 0) return Status();
+  const int64_t columns = rows.columns;
+  Room room;  // for what each thread orders
+  if (k > 1) {
+    const int64_t threads = std::min<int64_t>(c.intra_op_threads(), rows.count);
+    const int64_t places = threads * (columns + k);
+    MG_RETURN_IF_ERROR(room.Hold(static_cast<size_t>(places) * sizeof(int64_t), "TopK"));
+  }
   return WithRealType(values->dtype(), [&](auto t) {
     using T = decltype(t);
-    const int64_t columns = rows.columns;
     c.ParallelFor(rows.count, 10 * columns, [&](int64_t begin, int64_t end) {
       std::vector<int64_t> order(static_cast<size_t>(k == 1 ? 1 : columns));
       for (int64_t r = begin; r < end; ++r) {
@@ -197,7 +204,8 @@ Status HistogramOf(KernelContext& c, const Attrs&) {
         // A NaN counts as the lowest.
         const double at =
             low < value ? (static_cast<double>(value) - static_cast<double>(low)) / step : 0;
-        const int64_t bin = at >= static_cast<double>(bins) ? bins - 1 : static_cast<int64_t>(at);
+        // Infinite by infinite, or 0 by 0, is no number: in the last one, too.
+        const int64_t bin = at < static_cast<double>(bins) ? static_cast<int64_t>(at) : bins - 1;
         SetIndex(out, bin, IndexAt(*out, bin) + 1);
       }
     });

@@ -44,6 +44,7 @@ class ArgKernel : public Kernel {
   Status Compute(KernelContext& c) override {
     MG_ASSIGN_OR_RETURN(const ArgPlan plan, PlanArg(c.input(0).shape(), c.input(1)));
     MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, plan.output));
+    if (out->elements() == 0) return Status();
     ArgRows<T, kMax>(c, plan.around, c.input(0).data<T>(), out);
     return Status();
   }
@@ -58,6 +59,7 @@ class ScanKernel : public Kernel {
     const Shape shape = c.input(0).shape();
     MG_ASSIGN_OR_RETURN(const int axis, AxisOf(c.input(1), shape.rank()));
     MG_ASSIGN_OR_RETURN(Tensor * out, c.ForwardOrAllocate(0, 0, shape));
+    if (out->elements() == 0) return Status();
     const Around a(shape, axis);
     const T* x = c.input(0).data<T>();
     T* y = out->data<T>();

@@ -164,7 +164,8 @@ void Divide(KernelContext& c, void* sums, const ReducePlan& plan) {
   if constexpr (std::is_integral_v<T>) {
     if (plan.reduced_elements == 0) return;  // 0 by 0 elements: stays 0
   }
-  const T n = static_cast<T>(plan.reduced_elements);
+  using N = std::conditional_t<std::is_integral_v<T>, int64_t, T>;  // more than int32 may hold
+  const N n = static_cast<N>(plan.reduced_elements);
   T* const values = static_cast<T*>(sums);
   c.ParallelFor(plan.kept_elements, 1, [=](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) values[i] = T(values[i] / n);

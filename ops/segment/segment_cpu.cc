@@ -3,6 +3,7 @@
 // float or wider.
 #include <cmath>
 #include <limits>
+#include <type_traits>
 #include <vector>
 
 #include "ops/check_indices.h"
@@ -54,7 +55,9 @@ Status FillWith(const KernelContext& c, Start start, Tensor* out, int64_t first,
 Status DivideRow(const KernelContext& c, Tensor* out, int64_t row, int64_t columns, int64_t count) {
   return WithRealType(out->dtype(), [&](auto t) {
     using T = decltype(t);
-    using A = Accumulator<T>;
+    // An integer that holds the count, too.
+    using Wide = std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>;
+    using A = std::conditional_t<std::is_integral_v<T>, Wide, Accumulator<T>>;
     T* at = out->data<T>() + row * columns;
     InPieces(c, columns, [=](int64_t begin, int64_t end) {
       for (int64_t k = begin; k < end; ++k)

@@ -11,6 +11,7 @@
 #include "graph/op_def.h"
 #include "graph/shape_inference.h"
 #include "ops/constant/constant.h"
+#include "ops/dims.h"
 #include "ops/reduce/reduce.h"
 #include "ops/types.h"
 
@@ -177,6 +178,7 @@ Status ExpandDimsShape(ShapeContext& c) {
     c.set_output(0, PartialShape());
     return Status();
   }
+  if (input.rank() == kMaxRank) return TooManyDimensions();
   if (!axis) {
     c.set_output(0, PartialShape::UnknownOfRank(input.rank() + 1));
     return Status();

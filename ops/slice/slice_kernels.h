@@ -221,15 +221,20 @@ class TileKernel : public Kernel {
     for (int axis = in.rank() - 1; axis >= 0; --axis) {
       if (multiples[axis] == 1) continue;
       StridedSpace copies;
-      for (int i = 0; i < axis; ++i) {
+      const bool full = axis + 2 > kMaxRank;  // no place for the first dimension: a loop
+      for (int i = full ? 1 : 0; i < axis; ++i) {
         copies.Add(in.dim(i), to[static_cast<size_t>(i)], to[static_cast<size_t>(i)]);
       }
       const int64_t block = in.dim(axis) * to[static_cast<size_t>(axis)];
       copies.Add(multiples[axis] - 1, 0, block);
       copies.Add(block, 1, 1);
-      MG_RETURN_IF_ERROR(Moves::Strided(
-          c, bytes, out->raw(), static_cast<char*>(out->raw()) + static_cast<size_t>(block) * bytes,
-          copies));
+      const int64_t parts = full ? in.dim(0) : 1;
+      for (int64_t part = 0; part < parts && !c.cancelled(); ++part) {
+        char* const from_part =
+            static_cast<char*>(out->raw()) + static_cast<size_t>(part * to[0]) * bytes;
+        MG_RETURN_IF_ERROR(Moves::Strided(c, bytes, from_part,
+                                          from_part + static_cast<size_t>(block) * bytes, copies));
+      }
     }
     return Status();
   }

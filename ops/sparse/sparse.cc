@@ -109,7 +109,11 @@ Status ConcatShape(ShapeContext& c) {
     MG_ASSIGN_OR_RETURN(const PartialShape shape, c.WithRank(2 * n + i, 1));
     MG_ASSIGN_OR_RETURN(const int64_t own,
                         ops::MergeDim(indices.dim(0), values.dim(0), "elements"));
-    elements = elements < 0 || own < 0 ? -1 : elements + own;
+    if (elements < 0 || own < 0) {
+      elements = -1;
+    } else if (__builtin_add_overflow(elements, own, &elements)) {
+      return InvalidArgument("the result is too large");
+    }
     MG_ASSIGN_OR_RETURN(rank, ops::MergeDim(rank, indices.dim(1), "ranks"));
     MG_ASSIGN_OR_RETURN(rank, ops::MergeDim(rank, shape.dim(0), "ranks"));
   }

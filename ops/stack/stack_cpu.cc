@@ -7,6 +7,8 @@
 
 #include "base/mutex.h"
 #include "executor/kernel.h"
+#include "ops/cpu/kernel_util.h"
+#include "ops/cpu/room_cpu.h"
 #include "ops/variable/handle_cpu.h"
 
 namespace monograph::ops::stack {
@@ -28,6 +30,7 @@ class StackResource : public Resource {
     if (closed_) return Wrong("has already been closed.");
     if (max_size_ >= 0 && static_cast<int64_t>(tensors_.size()) >= max_size_)
       return Wrong("overflowed its max_size (" + std::to_string(max_size_) + ")");
+    MG_RETURN_IF_ERROR(room_.Hold(2 * (tensors_.size() + 1) * sizeof(Tensor), name_));
     tensors_.push_back(tensor);
     return Status();
   }
@@ -56,6 +59,7 @@ class StackResource : public Resource {
   const DType dtype_;
   const int64_t max_size_;
   Mutex mutex_;
+  Room room_ MG_GUARDED_BY(mutex_);  // of the vector
   std::vector<Tensor> tensors_ MG_GUARDED_BY(mutex_);
   bool closed_ MG_GUARDED_BY(mutex_) = false;
 };
@@ -66,7 +70,8 @@ class StackKernel : public Kernel {
       : device_(k.device()), name_(k.node_name()), dtype_(k.attr<DType>("elem_type")) {}
 
   Status Compute(KernelContext& c) override {
-    const auto stack = std::make_shared<StackResource>(name_, dtype_, c.input(0).scalar<int32_t>());
+    MG_ASSIGN_OR_RETURN(const int64_t max_size, IntOf(c.input(0), "max_size"));
+    const auto stack = std::make_shared<StackResource>(name_, dtype_, max_size);
     return variable::SetHandleOfRun(c, device_, "_stacks", name_, stack);
   }
 

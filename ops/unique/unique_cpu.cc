@@ -88,7 +88,7 @@ class TextPlaces {
  public:
   static Result<TextPlaces> Make(KernelContext&, int64_t values) {
     TextPlaces made;
-    made.table_.reserve(static_cast<size_t>(values));
+    made.table_.reserve(static_cast<size_t>(std::min(values, kPiece)));  // few may be distinct
     return Result<TextPlaces>(std::move(made));
   }
   int64_t Add(std::string_view value, int64_t place) {

@@ -500,6 +500,109 @@ const std::vector<HostileNode>& Nodes() {
         {"N", int64_t{2}},
         {"G", Types{DT_FLOAT}},
         {"T", DT_FLOAT}}},
+      // Ops that move, order and combine elements.
+      {"ExpandDims", "a tensor of as many dimensions as there may be",
+       [] {
+         return Inputs{Floats(Shape{1, 1, 1, 1, 1, 1, 1, 1}), Tensor::Scalar<int32_t>(0)};
+       }},
+      {"MatrixDiag", "a tensor of as many dimensions as there may be",
+       [] {
+         return Inputs{Floats(Shape{1, 1, 1, 1, 1, 1, 1, 1})};
+       }},
+      {"MatrixDiagV2", "a diagonal whose matrix is too large",
+       [] {
+         return Inputs{Floats({0, kMost}), Tensor::Scalar<int32_t>(-1), Tensor::Scalar<int32_t>(-1),
+                       Tensor::Scalar<int32_t>(-1), Floats({})};
+       }},
+      {"UnsortedSegmentSum", "one row of as many dimensions as there may be",
+       [] {
+         return Inputs{Floats(Shape{1, 1, 1, 1, 1, 1, 1, 1}), Tensor::Scalar<int32_t>(0),
+                       Tensor::Scalar<int32_t>(1)};
+       }},
+      {"UnsortedSegmentSum",
+       "columns without rows",
+       [] {
+         return Inputs{Floats({0, kHuge}), Zeros(DT_INT32, {0}), Tensor::Scalar<int32_t>(0)};
+       },
+       {},
+       true},
+      {"Tile",
+       "eight dimensions, of which the last one is repeated",
+       [] {
+         return Inputs{Floats(Shape{2, 1, 1, 1, 1, 1, 1, 2}), Dims({2, 1, 1, 1, 1, 1, 1, 2})};
+       },
+       {},
+       true},
+      {"GatherNd", "indices of 2^31 columns",
+       [] {
+         return Inputs{Floats({2}), Zeros(DT_INT64, {0, int64_t{1} << 31})};
+       }},
+      {"GatherNd", "indices of 2^32 columns",
+       [] {
+         return Inputs{Floats({2}), Zeros(DT_INT64, {0, kWord})};
+       }},
+      {"Range", "more numbers than 63 bits count",
+       [] {
+         return Inputs{Tensor::Scalar<int64_t>(-kMost - 1), Tensor::Scalar<int64_t>(kMost),
+                       Tensor::Scalar<int64_t>(1)};
+       }},
+      {"Range",
+       "a step to the lowest number",
+       [] {
+         const Tensor lowest = Tensor::Scalar<int64_t>(-kMost - 1);
+         return Inputs{Tensor::Scalar<int64_t>(0), lowest, lowest};
+       },
+       {},
+       true},
+      {"Range", "steps of 0.0",
+       [] {
+         return Inputs{Tensor::Scalar(0.0f), Tensor::Scalar(5.0f), Tensor::Scalar(0.0f)};
+       }},
+      {"Range", "more floats than memory holds",
+       [] {
+         return Inputs{Tensor::Scalar(0.0), Tensor::Scalar(1e300), Tensor::Scalar(1.0)};
+       }},
+      {"HistogramFixedWidth",
+       "a range wider than the largest number",
+       [] {
+         return Inputs{Tensor::Vector({1.7e308}), Tensor::Vector({-1e308, 1e308}),
+                       Tensor::Scalar<int32_t>(2)};
+       },
+       {},
+       true},
+      {"SegmentMean",
+       "a count that is 0 as an int8",
+       [] {
+         return Inputs{Zeros(DT_INT8, {256, 1}), Zeros(DT_INT32, {256})};
+       },
+       {},
+       true},
+      {"TruncateDiv", "a division of uint32 by zero",
+       [] {
+         return Inputs{Zeros(DT_UINT32, {1}), Zeros(DT_UINT32, {1})};
+       }},
+      {"TruncateDiv", "a division of uint64 by zero",
+       [] {
+         return Inputs{Zeros(DT_UINT64, {1}), Zeros(DT_UINT64, {1})};
+       }},
+      {"ArgMax",
+       "rows of no columns",
+       [] {
+         return Inputs{Floats({kWide, 1, 0}), Tensor::Scalar<int32_t>(1)};
+       },
+       {},
+       true},
+      {"Cumsum",
+       "rows without elements",
+       [] {
+         return Inputs{Floats({kHuge, 0}), Tensor::Scalar<int32_t>(1)};
+       },
+       {},
+       true},
+      {"StackV2",
+       "no max_size",
+       [] { return Inputs{Zeros(DT_INT32, {0})}; },
+       {{"elem_type", DT_FLOAT}}},
   };
   return nodes;
 }
@@ -553,6 +656,61 @@ INSTANTIATE_TEST_SUITE_P(All, HostileNodeTest, ::testing::Range<size_t>(0, Nodes
                            return std::string(Nodes()[tested.param].op) + "_" +
                                   std::to_string(tested.param);
                          });
+
+// Where the axis is not known, neither is the length of a concatenation, though its elements are.
+TEST(HostileGraphTest, ShapeFunctionsReadNoMoreIntegersThanTheirShapeSays) {
+  Graph graph(&Ops());
+  const auto add = [&](const char* name, const char* op, std::vector<Endpoint> inputs,
+                       Attrs attrs) {
+    auto shared = std::make_shared<const Attrs>(std::move(attrs));
+    const auto id = graph.AddNode({.name = name, .op = op, .inputs = inputs, .attrs = shared});
+    EXPECT_TRUE(id.ok()) << id.status();
+    return Endpoint{id.ok() ? *id : 0, 0};
+  };
+  const Endpoint x =
+      add("x", "Placeholder", {}, {{"dtype", DT_FLOAT}, {"shape", PartialShape::UnknownOfRank(8)}});
+  const Endpoint axis = add("axis", "Placeholder", {}, {{"dtype", DT_INT32}});
+  const Endpoint zero = add("zero", "Const", {}, {{"value", Dims({0})}, {"dtype", DT_INT64}});
+  const Endpoint zeros = add("zeros", "ConcatV2", {zero, zero, axis}, {});
+  const Endpoint slice = add("slice", "Slice", {x, zeros, zeros}, {});
+  EXPECT_EQ(graph.shape(slice), PartialShape::UnknownOfRank(8));
+}
+
+// Three lists of inputs, each of a third of 2^64 and two.
+TEST(HostileGraphTest, NumbersOfInputsDoNotWrap) {
+  Graph graph(&Ops());
+  std::vector<Endpoint> inputs;
+  for (const char* name : {"a", "b"}) {
+    auto attrs = std::make_shared<const Attrs>(Attrs{{"dtype", DT_INT64}});
+    const auto id = graph.AddNode({.name = name, .op = "Placeholder", .attrs = attrs});
+    ASSERT_TRUE(id.ok()) << id.status();
+    inputs.push_back({*id, 0});
+  }
+  auto attrs = std::make_shared<const Attrs>(
+      Attrs{{"N", int64_t{6148914691236517206}}, {"T", DT_FLOAT}, {"concat_dim", int64_t{0}}});
+  const auto id =
+      graph.AddNode({.name = "concat", .op = "SparseConcat", .inputs = inputs, .attrs = attrs});
+  ASSERT_FALSE(id.ok());
+  EXPECT_EQ(id.status().code(), Code::kInvalidArgument);
+  EXPECT_NE(id.status().message().find("op takes"), std::string::npos) << id.status();
+}
+
+// A bool that was fed may be any byte.
+TEST(HostileGraphTest, WhereCountsABoolOnce) {
+  Tensor condition = Zeros(DT_BOOL, {4});
+  static_cast<unsigned char*>(condition.raw())[2] = 255;
+  const Tensor places = Run1("Where", {condition});
+  ASSERT_EQ(places.shape(), (Shape{1, 1}));
+  EXPECT_EQ(*places.data<int64_t>(), 2);
+}
+
+TEST(HostileGraphTest, TileRepeatsTheLastOfEightDimensions) {
+  const Tensor x = Tensor::FromValues<int32_t>(Shape{2, 1, 1, 1, 1, 1, 1, 2}, {1, 2, 3, 4});
+  const Tensor tiled = Run1("Tile", {x, Dims({2, 1, 1, 1, 1, 1, 1, 2})});
+  EXPECT_TRUE(BitEqual(
+      tiled, Tensor::FromValues<int32_t>(Shape{4, 1, 1, 1, 1, 1, 1, 4},
+                                         {1, 2, 1, 2, 3, 4, 3, 4, 1, 2, 1, 2, 3, 4, 3, 4})));
+}
 
 }  // namespace
 }  // namespace monograph::testing
