@@ -296,7 +296,8 @@ std::optional<PartialInts> IntsOfTensor(const Tensor& tensor) {
 }
 
 std::optional<PartialInts> EvaluatePartially(const Graph& graph, Endpoint source) {
-  if (const Tensor* constant = ConstantValue(graph, source)) return IntsOfTensor(*constant);
+  if (const Tensor* constant = ConstantValue(graph, source))
+    return constant->elements() > kMaxElements ? std::nullopt : IntsOfTensor(*constant);
   return PartialEvaluator(graph).Evaluate(source, 0);
 }
 
