@@ -85,12 +85,17 @@ class CastGrouper {
            IsValueOfVariable(graph_.inputs(id)[0].node, graph_.device_index(id));
   }
 
-  // Whether the node reads a variable of the device and waits for nothing.
+  // Whether the node reads a variable of the device, behind a few others at most, and waits for
+  // nothing.
   bool IsValueOfVariable(NodeId id, DeviceIndex device) const {
-    if (graph_.device_index(id) != device || !graph_.control_inputs(id).empty()) return false;
-    if (graph_.is(id, "VarHandleOp")) return true;
-    return (graph_.is(id, "ReadVariableOp") || graph_.is(id, "Identity")) &&
-           IsValueOfVariable(graph_.inputs(id)[0].node, device);
+    constexpr int kMostPassed = 16;
+    for (int i = 0; i < kMostPassed; ++i) {
+      if (graph_.device_index(id) != device || !graph_.control_inputs(id).empty()) return false;
+      if (graph_.is(id, "VarHandleOp")) return true;
+      if (!graph_.is(id, "ReadVariableOp") && !graph_.is(id, "Identity")) return false;
+      id = graph_.inputs(id)[0].node;
+    }
+    return false;
   }
 
   // Whether the node is a convolution that would transpose its filter for cuDNN, and the filter is
