@@ -23,8 +23,11 @@ inline std::vector<std::string> FirstValues(const Tensor& tensor, int64_t count)
 }
 
 // A tensor as TensorFlow's Assert and Print show it: "[0 1][2...]..." for [2,2] and three values.
+// A negative number stands for all values, as far as a line may hold them.
 inline std::string SummaryOf(const Tensor& tensor, int64_t summarize) {
-  const int64_t all = tensor.elements(), limit = summarize < 0 ? all : std::min(all, summarize);
+  constexpr int64_t kMost = int64_t{1} << 20;
+  const int64_t all = tensor.elements(),
+                limit = std::min({all, kMost, summarize < 0 ? all : summarize});
   const std::vector<std::string> values = FirstValues(tensor, limit);
   const std::span<const int64_t> dims = tensor.shape().dims();
   std::string text;
