@@ -158,7 +158,7 @@ Status CountInputs(const OpDef& op, const Completion& attrs, size_t total,
     const int64_t count = Count(arg, attrs);
     counts->push_back(count);
     if (count >= 0) {
-      rest -= count;
+      rest = count <= rest ? rest - count : -1;  // -1: too few inputs, as sums of counts may wrap
       continue;
     }
     const std::string& attr = arg.number_attr.empty() ? arg.type_list_attr : arg.number_attr;

@@ -359,6 +359,12 @@ const std::vector<HostileNode>& Nodes() {
          return Inputs{Floats({1, 1, kWide, 0})};
        },
        Windows(4), true},
+      {"SparseConcat",
+       "a number of inputs that wraps three times",
+       [] {
+         return Inputs{Zeros(DT_INT64, {0, 2}), Zeros(DT_INT64, {0, 2})};
+       },
+       {{"concat_dim", int64_t{0}}, {"N", int64_t{0x5555555555555556}}, {"T", DT_FLOAT}}},
       {"AsString",
        "a width far below zero",
        [] { return Inputs{Tensor::String("text")}; },
