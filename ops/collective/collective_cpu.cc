@@ -138,7 +138,7 @@ class MeetingKernel : public CollectiveKernel {
         device_(k.device()),
         home_(CollectivesOf(k)) {
     const auto seconds = k.attrs().GetOr<float>("timeout_seconds", 0);
-    constexpr float kMost = 1e9;  // years: a time so much later can still be said
+    constexpr float kMost = 1e9f;  // years: a time so much later can still be said
     if (seconds > 0) {
       timeout_ =
           std::chrono::milliseconds(std::max(1L, std::lround(std::min(seconds, kMost) * 1000.0)));

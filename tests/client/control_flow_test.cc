@@ -518,7 +518,7 @@ TEST_F(FunctionalControlFlow, ABranchOfAnotherTypeIsRefused) {
 // Nodes of a function that take one type would read another's bytes.
 TEST_F(FunctionalControlFlow, AFunctionThatTakesOrGivesAnotherTypeIsRefused) {
   DefineSome();
-  const Output yes = Const(root_, true), number = Const(root_, 1);
+  const Output yes = Const(root_, Tensor::Scalar(true)), number = Const(root_, 1);
   const auto expect = [](const Output& result, const char* text) {
     ExpectError(
         InlineFunctions(*result.graph, [&](NodeId id) { return id == result.node(); }).status(),
@@ -532,7 +532,7 @@ TEST_F(FunctionalControlFlow, AFunctionThatTakesOrGivesAnotherTypeIsRefused) {
     return OpBuilder(root_, "Case")
         .Input(Const(root_, 0))
         .Inputs(Outputs{x})
-        .Attr("branches", std::vector<FunctionName>{{"times"}})
+        .Attr("branches", std::vector<FunctionName>{FunctionName{"times"}})
         .Attr("Tout", std::vector<DType>{type})
         .BuildOutput();
   };
