@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <limits>
 
 #include "graph/graph.pb.h"
 
@@ -271,6 +272,14 @@ Result<Tensor> TensorFromProto(const TensorProto& proto, uint64_t* expandable) {
     return InvalidArgument(fmt::format("a tensor of shape {} has {} elements in {}",
                                        shape.ToString(), values.count, values.field));
   } else if (values.count < shape.elements()) {
+    if (values.count > 0 && dtype == DT_STRING) {  // the last one is copied
+      const auto copies = static_cast<uint64_t>(shape.elements() - values.count);
+      const uint64_t each = proto.string_val(values.count - 1).size();
+      uint64_t texts = 0;
+      if (__builtin_mul_overflow(copies, each, &texts) ||
+          __builtin_add_overflow(bytes, texts, &bytes))
+        bytes = std::numeric_limits<uint64_t>::max();
+    }
     if (bytes > *expandable) {
       return InvalidArgument(fmt::format(
           "a tensor of type {} and shape {} has only {} elements in {}; at most {} more "

@@ -18,9 +18,20 @@
 namespace monograph {
 namespace {
 
+// The sets of conditions of a graph together may have so many: each branch within a branch has
+// those of all around it.
+constexpr size_t kMostGuards = size_t{1} << 24;
+
+// Whether a node has one input, which it hands on as its only output.
+bool HandsOn(const Graph& graph, NodeId node) {
+  return graph.op(node).reads_only() && graph.inputs(node).size() == 1 &&
+         graph.num_outputs(node) == 1;
+}
+
 class Finder {
  public:
-  explicit Finder(const Graph& graph) : graph_(graph) {
+  explicit Finder(const Graph& graph)
+      : graph_(graph), behind_(static_cast<size_t>(graph.num_nodes())) {
     flow_.frames.emplace_back();
     const auto count = static_cast<size_t>(graph.num_nodes());
     flow_.frame.assign(count, 0);
@@ -37,6 +48,11 @@ class Finder {
     for (const NodeId id : order) {
       MG_RETURN_IF_ERROR(FindFrame(id));
       FindGuards(id);
+      if (guards_ > kMostGuards) {
+        return InvalidArgument(
+            Node(id) + ": so many branches lie in each other that the nodes up " +
+            "to this one have more than " + std::to_string(kMostGuards) + " conditions");
+      }
       flow_.region[At(id)] =
           regions_.try_emplace({flow_.frame[At(id)], flow_.guards[At(id)]}, regions_.size())
               .first->second;
@@ -127,9 +143,13 @@ class Finder {
   // ---- guards
 
   int32_t Intern(Guards guards) {
+    if (guards_ > kMostGuards) return 0;  // Run fails
     const auto [found, added] =
         sets_.try_emplace(std::move(guards), static_cast<int32_t>(set_of_.size()));
-    if (added) set_of_.push_back(&found->first);
+    if (added) {
+      set_of_.push_back(&found->first);
+      guards_ += found->first.size();
+    }
     return found->second;
   }
   const Guards& Set(int32_t set) const { return *set_of_[static_cast<size_t>(set)]; }
@@ -142,10 +162,25 @@ class Finder {
     return Intern(std::move(both));
   }
 
+  // As PredicateOf; many Switches may have one long way back to their predicate.
+  Endpoint Predicate(NodeId switch_node) {
+    std::vector<NodeId> passed;
+    Endpoint e = graph_.inputs(switch_node)[1];
+    for (; HandsOn(graph_, e.node); e = graph_.inputs(e.node)[0]) {
+      if (const Endpoint known = behind_[At(e.node)]; known.valid()) {
+        e = known;
+        break;
+      }
+      passed.push_back(e.node);
+    }
+    for (const NodeId node : passed) behind_[At(node)] = e;
+    return e;
+  }
+
   // The conditions under which an output is not dead.
   int32_t OfOutput(Endpoint e) {
     if (Kind(e.node) != FlowOp::kSwitch) return flow_.guards[At(e.node)];
-    return Union(flow_.guards[At(e.node)], Intern({{PredicateOf(graph_, e.node), e.index}}));
+    return Union(flow_.guards[At(e.node)], Intern({{Predicate(e.node), e.index}}));
   }
   void FindGuards(NodeId id) {
     const auto inputs = graph_.inputs(id);
@@ -201,10 +236,12 @@ class Finder {
   }
 
   const Graph& graph_;
+  std::vector<Endpoint> behind_;  // by node that hands on: what its value comes from
   ControlFlow flow_;
   std::map<std::string, int32_t> by_name_;
   std::vector<NodeId> first_;  // by frame - 1: its first Enter
   std::map<Guards, int32_t> sets_;
+  size_t guards_ = 0;                                       // in all of them together
   std::vector<const Guards*> set_of_;                       // by number; 0: the empty one
   std::map<std::pair<int32_t, int32_t>, int32_t> regions_;  // by frame and set
 };
@@ -213,9 +250,7 @@ class Finder {
 
 Endpoint PredicateOf(const Graph& graph, NodeId switch_node) {
   Endpoint e = graph.inputs(switch_node)[1];
-  while (graph.op(e.node).reads_only() && graph.inputs(e.node).size() == 1 &&
-         graph.num_outputs(e.node) == 1)
-    e = graph.inputs(e.node)[0];
+  while (HandsOn(graph, e.node)) e = graph.inputs(e.node)[0];
   return e;
 }
 

@@ -29,6 +29,9 @@
 namespace monograph {
 namespace {
 
+// A few bytes may make a node of many outputs.
+constexpr size_t kMostOutputs = size_t{1} << 24;
+
 uint64_t HashName(std::string_view name) { return std::hash<std::string_view>()(name); }
 
 // Text that lives as long as the arena, without an allocation for each.
@@ -358,6 +361,11 @@ Result<NodeId> Graph::AddNode(const NodeSpec& spec) {
       return status.WithContext(Describe(*this, spec));
     }
     op = borrowed;
+  }
+  if (checked->outputs.size() > kMostOutputs - std::min(kMostOutputs, output_pool_.size())) {
+    return ResourceExhausted(
+        fmt::format("{}: the nodes of the graph have more than {} outputs up to this one",
+                    Describe(*this, spec), kMostOutputs));
   }
   NodeShapeContext context(*this, *op, spec.inputs, *checked->attrs, checked->outputs.size());
   if (op->shape() != nullptr) {

@@ -478,7 +478,7 @@ class GraphLoader {
           extra != def.arg_attr().end()) {
         const auto shapes = extra->second.attr().find("_output_shapes");
         if (shapes != extra->second.attr().end()) {
-          auto value = AttrFromProto(shapes->second);
+          auto value = AttrFromProto(shapes->second, &expandable_);
           if (value.ok()) attrs.Set("_output_shapes", std::move(*value));
         }
       }

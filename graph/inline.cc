@@ -8,10 +8,13 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <type_traits>
+#include <unordered_map>
+#include <unordered_set>
+#include <variant>
 
 #include "graph/control_flow.h"
 #include "graph/function.h"
-#include "graph/names.h"
 #include "graph/structural_ops.h"
 
 namespace monograph {
@@ -21,6 +24,40 @@ namespace {
 // nodes their functions may have together.
 constexpr int kMostNested = 100;
 constexpr int64_t kMostNodes = 1'000'000;
+
+// From so many nodes on that a call waits for, one node stands for them.
+constexpr size_t kMostAwaited = 64;
+
+// What a copy of the value takes, in nodes.
+int64_t WeightOf(const AttrValue& value) {
+  return std::visit(
+      [](const auto& v) -> int64_t {
+        using T = std::decay_t<decltype(v)>;
+        size_t weight = 0;
+        if constexpr (std::is_same_v<T, std::string>) {
+          weight = v.size() / 1024;
+        } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
+          weight = v.size() / 4;
+          for (const std::string& text : v) weight += text.size() / 1024;
+        } else if constexpr (requires { v.begin(), v.size(); }) {
+          weight = v.size() / 16;
+        }
+        return static_cast<int64_t>(weight);
+      },
+      value);
+}
+
+// What a copy of the node takes, in nodes: 1, and more for one that is large.
+int64_t WeightOf(const Graph& graph, NodeId id) {
+  const size_t ends = graph.inputs(id).size() + graph.control_inputs(id).size() +
+                      static_cast<size_t>(graph.num_outputs(id));
+  int64_t weight = 1 + static_cast<int64_t>(ends / 16 + graph.name(id).size() / 1024);
+  // Attributes are shared, unless a name in them changes (RenameColocation, RenameLoop).
+  if (graph.op(id).flow() == FlowOp::kEnter || graph.attrs(id).Find("_class") != nullptr) {
+    for (const auto& [name, value] : graph.attrs(id).values()) weight += WeightOf(value);
+  }
+  return weight;
+}
 
 class Inliner {
  public:
@@ -109,6 +146,7 @@ class Inliner {
   // one of its outputs.
   Result<std::vector<NodeId>> Anchor(const std::string& name, const std::vector<Endpoint>& inputs,
                                      std::vector<NodeId> anchor) {
+    std::unordered_set<NodeId> seen(anchor.begin(), anchor.end());
     for (const Endpoint input : inputs) {
       NodeId node = input.node;
       if (out_->op(node).flow() == FlowOp::kSwitch) {
@@ -117,9 +155,21 @@ class Inliner {
                                                  .inputs = std::span(&input, 1)}));
         out_->SetDevice(node, out_->InternDevice(out_->device(input.node)));
       }
-      if (std::find(anchor.begin(), anchor.end(), node) == anchor.end()) anchor.push_back(node);
+      if (seen.insert(node).second) anchor.push_back(node);
     }
     return anchor;
+  }
+
+  // One node in place of many that others wait for: each of those would have an edge from each of
+  // these.
+  Status Gather(const std::string& name, const DeviceName& device, std::vector<NodeId>* nodes) {
+    if (nodes->size() <= kMostAwaited || out_->registry().Find("NoOp") == nullptr) return Status();
+    MG_ASSIGN_OR_RETURN(const NodeId all, out_->AddNode({.name = FreeName(name),
+                                                         .op = "NoOp",
+                                                         .control_inputs = *nodes,
+                                                         .device = device.ToString()}));
+    *nodes = {all};
+    return Status();
   }
 
   // In place of effects of which some are on branches, so that they may be dead: a node that runs
@@ -160,10 +210,17 @@ class Inliner {
     out_->SetAttrs(copy, std::move(attrs));
   }
 
-  std::string FreeName(std::string_view name) const {
-    return monograph::FreeName(name, [this](const std::string& text) {
+  std::string FreeName(const std::string& name) {
+    const auto taken = [this](const std::string& text) {
       return out_->Find(text) >= 0 || graph_.Find(text) >= 0;
-    });
+    };
+    if (!taken(name)) return name;
+    // Where the last search for this name ended: a loop has a Switch for each of its variables.
+    int& suffix = next_suffix_[name];
+    for (suffix = std::max(suffix, 1);; ++suffix) {
+      std::string free = name + "_" + std::to_string(suffix);
+      if (!taken(free)) return free;
+    }
   }
 
   static Status Recursion(const std::string& function, const Expansion* expansion) {
@@ -203,6 +260,56 @@ class Inliner {
     return needed;
   }
 
+  // What is the same in all calls of a function.
+  struct Body {
+    std::vector<bool> needed;
+    int64_t weight = 1;
+  };
+  const Body& BodyOf(const Function& function) {
+    const auto [found, added] = bodies_.try_emplace(&function);
+    if (added) {
+      const Graph& body = *function.body;
+      found->second.needed = Needed(function);
+      found->second.weight = std::max(1, body.num_nodes());
+      for (NodeId id = 0; id < body.num_nodes(); ++id)
+        found->second.weight += WeightOf(body, id) - 1;
+    }
+    return found->second;
+  }
+
+  // Before a call makes so many nodes more.
+  Status Count(int64_t nodes, const std::string& function, int depth) {
+    nodes_ += nodes;
+    if (nodes_ <= kMostNodes) return Status();
+    return InvalidArgument(
+        fmt::format("the graph's calls of functions make more than {} nodes; "
+                    "the last one is of function '{}', within {} other calls",
+                    kMostNodes, function, depth));
+  }
+
+  // A body is copied as it is: what the call gives and takes must be of the types that it was made
+  // for. Where the graph's shape functions saw the function they have compared some of them.
+  Status CheckTypes(const std::string& name, const std::string& function_name,
+                    const Function& function, const std::vector<Endpoint>& inputs,
+                    const std::vector<DType>& results) const {
+    const Graph& body = *function.body;
+    const auto wrong = [&](const char* what, size_t i, DType is, DType wanted) {
+      return InvalidArgument(
+          fmt::format("node '{}' calls function '{}', whose {} {} is of type {}, not {}", name,
+                      function_name, what, i, DTypeName(is), DTypeName(wanted)));
+    };
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const DType is = body.dtype({function.args[i], 0});
+      if (DiffersFrom(inputs[i], is)) return wrong("argument", i, is, out_->dtype(inputs[i]));
+    }
+    for (size_t i = 0; i < results.size(); ++i) {
+      const DType is = body.dtype(body.inputs(function.results[i])[0]);
+      if (is != results[i] && is != DT_INVALID && results[i] != DT_INVALID)
+        return wrong("result", i, is, results[i]);
+    }
+    return Status();
+  }
+
   // Where the nodes of a call go, and what they wait for (as in Expansion).
   struct Site {
     std::string name;
@@ -223,7 +330,8 @@ class Inliner {
 
   // The nodes of one function's body.
   Result<Expanded> ExpandBody(const Site& site, const std::string& function_name,
-                              const std::vector<Endpoint>& inputs, size_t num_results) {
+                              const std::vector<Endpoint>& inputs,
+                              const std::vector<DType>& results) {
     const auto& [name, device, before, anchor, outer] = site;
     const Function* function = graph_.functions().Find(function_name);
     if (function == nullptr) {
@@ -242,28 +350,24 @@ class Inliner {
                       function_name, depth, kMostNested));
     }
     // A long name, which all nodes of the body will begin with, counts as several nodes.
-    nodes_ += std::max(1, body.num_nodes()) * static_cast<int64_t>(1 + name.size() / 1024);
-    if (nodes_ > kMostNodes) {
-      return InvalidArgument(
-          fmt::format("the graph's calls of functions make more than {} nodes; "
-                      "the last one is of function '{}', within {} other calls",
-                      kMostNodes, function_name, depth));
-    }
-    if (inputs.size() != function->args.size() || num_results != function->results.size()) {
+    const Body& known = BodyOf(*function);
+    MG_RETURN_IF_ERROR(
+        Count(known.weight * static_cast<int64_t>(1 + name.size() / 1024), function_name, depth));
+    if (inputs.size() != function->args.size() || results.size() != function->results.size()) {
       return InvalidArgument(fmt::format(
           "node '{}' calls function '{}' with {} arguments and {} results; it has {} and {}", name,
-          function_name, inputs.size(), num_results, function->args.size(),
+          function_name, inputs.size(), results.size(), function->args.size(),
           function->results.size()));
     }
+    MG_RETURN_IF_ERROR(CheckTypes(name, function_name, *function, inputs, results));
     const Expansion here{function_name, outer, before, anchor, depth};
     Frame inner(body);
     std::vector<NodeId> effects;
     bool maybe_dead = false;  // some of the effects
     MG_ASSIGN_OR_RETURN(const ControlFlow* const flow, FlowOf(body));
     MG_ASSIGN_OR_RETURN(const std::vector<NodeId> order, body.TopologicalOrder());
-    const std::vector<bool> needed = Needed(*function);
     for (NodeId id : order) {
-      if (!needed[static_cast<size_t>(id)]) continue;
+      if (!known.needed[static_cast<size_t>(id)]) continue;
       if (body.is(id, "_Arg")) {
         const Endpoint input = inputs[static_cast<size_t>(body.attrs(id).Get<int64_t>("index"))];
         inner.outputs[static_cast<size_t>(id)] = {input};
@@ -279,10 +383,10 @@ class Inliner {
       if (IsCall(body, id) || IsFunctional(body, id)) {
         // `awaited`, since the effects of the inner call are among those of the outer one.
         const bool looped_call = flow != nullptr && flow->frame[static_cast<size_t>(id)] != 0;
-        const size_t known = effects.size();
+        const size_t before_it = effects.size();
         MG_RETURN_IF_ERROR(Expand(body, id, node_name, requested, &inner, true, &here,
                                   looped_call ? nullptr : &effects));
-        maybe_dead |= effects.size() > known && IsConditional(flow, id);
+        maybe_dead |= effects.size() > before_it && IsConditional(flow, id);
         continue;
       }
       std::vector<NodeId> controls = inner.Controls(body, id);
@@ -309,6 +413,7 @@ class Inliner {
     }
     CloseLoops(body, inner);
     if (maybe_dead) MG_RETURN_IF_ERROR(Outlive(name, device, inputs, before, &effects));
+    MG_RETURN_IF_ERROR(Gather(name + "/effects", device, &effects));
     Expanded made{.outputs = {}, .effects = std::move(effects)};
     for (NodeId result : function->results) {
       const Endpoint input = body.inputs(result)[0];
@@ -420,42 +525,62 @@ class Inliner {
       const char* const part = side == 0 ? "else" : "then";
       const auto& name =
           where.attrs(call).Get<FunctionName>(side == 0 ? "else_branch" : "then_branch").name;
-      MG_ASSIGN_OR_RETURN(sides[side],
-                          ExpandBody(site.Behind(part, split.pivot[side]), name, split.inputs[side],
-                                     static_cast<size_t>(where.num_outputs(call))));
+      MG_ASSIGN_OR_RETURN(sides[side], ExpandBody(site.Behind(part, split.pivot[side]), name,
+                                                  split.inputs[side], TypesOf(where, call)));
     }
     return Join(site, where, call, split, sides);
   }
 
-  // Branch `first` if it is the index, else those behind it; the last one stands for all others.
-  Result<Expanded> ExpandCase(const Site& site, const Graph& where, NodeId call, size_t first,
-                              const std::vector<Endpoint>& inputs) {
+  // The types of a call's results.
+  static std::vector<DType> TypesOf(const Graph& where, NodeId call) {
+    std::vector<DType> types;
+    for (int i = 0; i < where.num_outputs(call); ++i) types.push_back(where.dtype({call, i}));
+    return types;
+  }
+
+  // One branch after the other is split off, if it is the index; the last one stands for all
+  // others. Then, from there on back, each is joined with those behind it.
+  Result<Expanded> ExpandCase(const Site& site, const Graph& where, NodeId call,
+                              std::vector<Endpoint> inputs) {
     const auto& branches = where.attrs(call).Get<std::vector<FunctionName>>("branches");
-    const auto num_results = static_cast<size_t>(where.num_outputs(call));
-    const std::string part = "branch" + std::to_string(first);
-    if (first + 1 == branches.size()) {
-      Site last = site;
-      last.name += "/" + part;
-      return ExpandBody(last, branches[first].name, {inputs.begin() + 1, inputs.end()},
-                        num_results);
-    }
-    const Attrs value{{"dtype", DT_INT32}, {"value", Tensor::Scalar(static_cast<int32_t>(first))}};
-    std::vector<NodeId> controls = site.before;
-    controls.insert(controls.end(), site.anchor.begin(), site.anchor.end());
-    MG_ASSIGN_OR_RETURN(const NodeId number, AddNode(site, part, "Const", {}, controls, value));
-    MG_ASSIGN_OR_RETURN(const NodeId is_first,
-                        AddNode(site, part, "Equal", {inputs[0], Endpoint{number, 0}}));
+    const std::vector<DType> results = TypesOf(where, call);
+    const auto part = [](size_t i) { return "branch" + std::to_string(i); };
+    const int depth = site.outer == nullptr ? 0 : site.outer->depth + 1;
     auto types = where.attrs(call).Get<std::vector<DType>>("Tin");
     types.insert(types.begin(), DT_INT32);
-    MG_ASSIGN_OR_RETURN(const Split split, SplitBy(site, {is_first, 0}, inputs, types));
-    std::array<Expanded, 2> sides;
-    Site others = site;
-    others.before = others.anchor = {split.pivot[0]};
-    MG_ASSIGN_OR_RETURN(sides[0], ExpandCase(others, where, call, first + 1, split.inputs[0]));
-    MG_ASSIGN_OR_RETURN(
-        sides[1], ExpandBody(site.Behind(part.c_str(), split.pivot[1]), branches[first].name,
-                             {split.inputs[1].begin() + 1, split.inputs[1].end()}, num_results));
-    return Join(site, where, call, split, sides);
+    std::vector<Split> splits;
+    std::vector<Site> sites{site};
+    while (splits.size() + 1 < branches.size()) {
+      const size_t i = splits.size();
+      const Site& here = sites.back();
+      MG_RETURN_IF_ERROR(Count(static_cast<int64_t>(4 + inputs.size()), branches[i].name, depth));
+      const Attrs value{{"dtype", DT_INT32}, {"value", Tensor::Scalar(static_cast<int32_t>(i))}};
+      std::vector<NodeId> controls = here.before;
+      controls.insert(controls.end(), here.anchor.begin(), here.anchor.end());
+      MG_ASSIGN_OR_RETURN(const NodeId number,
+                          AddNode(here, part(i), "Const", {}, controls, value));
+      MG_ASSIGN_OR_RETURN(const NodeId is_it,
+                          AddNode(here, part(i), "Equal", {inputs[0], Endpoint{number, 0}}));
+      MG_ASSIGN_OR_RETURN(Split split, SplitBy(here, {is_it, 0}, inputs, types));
+      inputs = split.inputs[0];
+      Site others = site;
+      others.before = others.anchor = {split.pivot[0]};
+      sites.push_back(std::move(others));
+      splits.push_back(std::move(split));
+    }
+    Site last = sites.back();
+    last.name += "/" + part(splits.size());
+    MG_ASSIGN_OR_RETURN(Expanded made, ExpandBody(last, branches.back().name,
+                                                  {inputs.begin() + 1, inputs.end()}, results));
+    for (size_t i = splits.size(); i-- > 0;) {
+      const std::vector<Endpoint>& taken = splits[i].inputs[1];
+      std::array<Expanded, 2> sides{std::move(made), {}};
+      MG_ASSIGN_OR_RETURN(sides[1],
+                          ExpandBody(sites[i].Behind(part(i).c_str(), splits[i].pivot[1]),
+                                     branches[i].name, {taken.begin() + 1, taken.end()}, results));
+      MG_ASSIGN_OR_RETURN(made, Join(sites[i], where, call, splits[i], sides));
+    }
+    return made;
   }
 
   //   input ─► Enter ─► Merge ─► cond ─► LoopCond
@@ -494,8 +619,8 @@ class Inliner {
       }
       values.push_back({node, 0});
     }
-    MG_ASSIGN_OR_RETURN(const Expanded asked,
-                        ExpandBody(site.Behind("cond", values[first].node), cond, values, 1));
+    MG_ASSIGN_OR_RETURN(const Expanded asked, ExpandBody(site.Behind("cond", values[first].node),
+                                                         cond, values, {DT_INVALID}));
     MG_ASSIGN_OR_RETURN(const Endpoint truth, Truth(site, asked.outputs[0]));
     MG_ASSIGN_OR_RETURN(const NodeId goes_on,
                         AddNode(site, "LoopCond", "LoopCond", {truth}, asked.effects));
@@ -511,7 +636,7 @@ class Inliner {
     }
     MG_ASSIGN_OR_RETURN(const NodeId pivot, AddNode(site, "pivot", "Identity", {stay[first]}));
     MG_ASSIGN_OR_RETURN(const Expanded next,
-                        ExpandBody(site.Behind("body", pivot), body, stay, count));
+                        ExpandBody(site.Behind("body", pivot), body, stay, types));
     for (size_t i = 0; i < count; ++i) {
       if (constant[i]) continue;
       if (DiffersFrom(next.outputs[i], types[i])) {
@@ -554,25 +679,27 @@ class Inliner {
     // loop by what enters it.
     if (outer != nullptr && !looped)
       before.insert(before.end(), outer->before.begin(), outer->before.end());
+    MG_RETURN_IF_ERROR(Gather(name + "/before", device, &before));
     if (IsConditional(around, call)) {
       MG_ASSIGN_OR_RETURN(site.anchor, Anchor(name, inputs, before));
     } else if (outer != nullptr) {
       site.anchor = outer->anchor;
     }
+    MG_RETURN_IF_ERROR(Gather(name + "/anchor", device, &site.anchor));
     Result<Expanded> made =
         IsCall(where, call) ? ExpandBody(site, where.attrs(call).Get<FunctionName>("f").name,
-                                         inputs, static_cast<size_t>(where.num_outputs(call)))
+                                         inputs, TypesOf(where, call))
         : where.attrs(call).Find("then_branch") != nullptr ? ExpandIf(site, where, call, inputs)
-        : where.attrs(call).Find("branches") != nullptr ? ExpandCase(site, where, call, 0, inputs)
-                                                        : ExpandWhile(site, where, call, inputs);
+        : where.attrs(call).Find("branches") != nullptr    ? ExpandCase(site, where, call, inputs)
+                                                           : ExpandWhile(site, where, call, inputs);
     if (!made.ok()) return made.status();
     auto& outputs = frame->outputs[static_cast<size_t>(call)];
     outputs = std::move(made->outputs);
     const std::vector<NodeId>& effects = made->effects;
     std::vector<NodeId> done = effects;
+    std::unordered_set<NodeId> seen(done.begin(), done.end());
     for (const Endpoint output : outputs) {
-      if (std::find(done.begin(), done.end(), output.node) == done.end())
-        done.push_back(output.node);
+      if (seen.insert(output.node).second) done.push_back(output.node);
     }
     if (awaited && (done.size() > 1 || map_ != nullptr) &&
         out_->registry().Find("NoOp") != nullptr) {
@@ -645,9 +772,11 @@ class Inliner {
   InlineMap* map_;
   std::vector<NodeId>* inherited_;
   std::map<const Graph*, ControlFlow> flows_;  // of graphs that have any
+  std::map<const Function*, Body> bodies_;
+  std::unordered_map<std::string, int> next_suffix_;
   // A node that stands for each expanded call, by the call's full name.
   std::map<std::string, NodeId> expanded_;
-  int64_t nodes_ = 0;  // of the bodies of all calls so far
+  int64_t nodes_ = 0;  // that all calls so far have made, more or less (WeightOf)
 };
 
 }  // namespace

@@ -24,10 +24,12 @@ bool SameLetter(char a, char b) {
 }
 
 // Number of insertions, deletions, replacements and swaps of neighbours from a to b; `limit` + 1 if
-// more than `limit`.
+// more than `limit`, and of long names.
 int EditDistance(std::string_view a, std::string_view b, int limit) {
   const int rows = static_cast<int>(a.size()), columns = static_cast<int>(b.size());
   if (std::abs(rows - columns) > limit) return limit + 1;
+  constexpr int kLongest = 256;  // the time is that of the product
+  if (rows > kLongest) return limit + 1;
   std::vector<int> before(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
   for (int j = 0; j <= columns; ++j) last[static_cast<size_t>(j)] = j;
   for (int i = 1; i <= rows; ++i) {

@@ -152,14 +152,13 @@ Status CountInputs(const OpDef& op, const Completion& attrs, size_t total,
   int64_t rest = static_cast<int64_t>(total);
   std::string open_attr;
   int64_t open = 0;
-  bool ambiguous = false, enough = true;
+  bool ambiguous = false;
   counts->clear();
   for (const ArgDef& arg : op.inputs()) {
     const int64_t count = Count(arg, attrs);
     counts->push_back(count);
     if (count >= 0) {
-      enough = enough && count <= rest;
-      rest -= std::min(count, rest);  // three counts of a third of 2^64 do not come to nothing
+      rest = count <= rest ? rest - count : -1;  // -1: too few inputs, as sums of counts may wrap
       continue;
     }
     const std::string& attr = arg.number_attr.empty() ? arg.type_list_attr : arg.number_attr;
@@ -170,7 +169,7 @@ Status CountInputs(const OpDef& op, const Completion& attrs, size_t total,
   if (ambiguous)
     return InvalidArgument("attribute '" + open_attr +
                            "' does not follow from the inputs; it must be given");
-  const bool fits = enough && (open == 0 ? rest == 0 : rest % open == 0);
+  const bool fits = open == 0 ? rest == 0 : rest >= 0 && rest % open == 0;
   if (!fits) {
     size_t needed = 0;
     for (int64_t count : *counts) needed += static_cast<size_t>(std::max<int64_t>(count, 0));

@@ -21,6 +21,8 @@
 namespace monograph {
 namespace {
 
+constexpr size_t kMostOutputs = 65536;  // of a node; a plan has 16 bits for the number of one
+
 // Reads the small grammar of op_def.h. Every mistake is our own bug.
 class SpecReader {
  public:
@@ -367,7 +369,10 @@ OpDef OpDef::Unknown(std::string name) {
 Status OpDef::OutputTypes(const Attrs& attrs, std::vector<DType>* types) const {
   types->clear();
   for (const ArgDef& arg : outputs_) MG_RETURN_IF_ERROR(AddTypes(name_, arg, attrs, types));
-  return Status();
+  if (types->size() <= kMostOutputs) return Status();
+  return InvalidArgument(
+      fmt::format("op {}: a node would have {} outputs; at most {} are supported", name_,
+                  types->size(), kMostOutputs));
 }
 
 std::string OpDef::ToString() const {

@@ -72,6 +72,7 @@ bool Split(std::string_view bytes, PlainNode* node) {
 
 // The value of an AttrValue. False: not understood, or none.
 bool ReadValue(std::string_view bytes, uint64_t* expandable, AttrValue* value) {
+  if (bytes.size() > INT32_MAX) return false;  // no message is larger
   Reader in(bytes);
   const uint64_t tag = in.Tag();
   std::string_view text;
@@ -134,6 +135,7 @@ bool ReadAttrs(std::string_view bytes, const OpDef& op, uint64_t* expandable, At
     if (!IsUtf8(name)) return false;
     if (op.FindAttr(name) == nullptr && !IsKeptAttr(name) &&
         !(op.name() == "_Arg" && name == "_output_shapes")) {
+      if (value.size() > INT32_MAX) return false;
       // It is not used; that it is no message has to be told all the same.
       pb::AttrValue unused;
       if (!unused.ParseFromArray(value.data(), static_cast<int>(value.size()))) return false;

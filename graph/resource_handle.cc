@@ -5,8 +5,12 @@ namespace {
 
 // The attributes of the node that tells about the handle; nullptr if it is no handle.
 const Attrs* Source(const Graph& graph, Endpoint handle) {
-  while (graph.is(handle.node, "Identity") || graph.op(handle.node).flow() == FlowOp::kEnter)
+  constexpr int kMostPassed = 1000;  // each node that reads it may ask
+  for (int i = 0;
+       graph.is(handle.node, "Identity") || graph.op(handle.node).flow() == FlowOp::kEnter; ++i) {
+    if (i == kMostPassed) return nullptr;
     handle = graph.inputs(handle.node)[0];
+  }
   return graph.dtype(handle) == DT_RESOURCE ? &graph.attrs(handle.node) : nullptr;
 }
 

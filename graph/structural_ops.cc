@@ -5,6 +5,9 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <set>
+
 #include "graph/function.h"
 #include "graph/op_def.h"
 #include "graph/shape_inference.h"
@@ -91,17 +94,19 @@ Status BranchShapes(ShapeContext& c, const std::vector<FunctionName>& branches) 
   const Function* first = c.FindFunction(branches[0].name);
   if (first == nullptr || static_cast<int>(first->results.size()) != c.num_outputs())
     return Status();
+  std::set<const Function*> others;  // many branches may be of few functions
+  for (const FunctionName& branch : branches) {
+    const Function* other = c.FindFunction(branch.name);
+    if (other == nullptr || other->results.size() != first->results.size()) return Status();
+    if (other != first) others.insert(other);
+  }
   for (int i = 0; i < c.num_outputs(); ++i) {
     const auto shape_in = [i](const Function& function) {
       const Graph& body = *function.body;
       return body.shape(body.inputs(function.results[static_cast<size_t>(i)])[0]);
     };
-    bool same = true;
-    for (const FunctionName& branch : branches) {
-      const Function* other = c.FindFunction(branch.name);
-      same = same && other != nullptr && other->results.size() == first->results.size() &&
-             shape_in(*other) == shape_in(*first);
-    }
+    const bool same = std::ranges::all_of(
+        others, [&](const Function* other) { return shape_in(*other) == shape_in(*first); });
     if (same) c.set_output(i, shape_in(*first));
   }
   return Status();

@@ -82,12 +82,11 @@ std::string CycleText(size_t count, const std::vector<int32_t>& order,
     });
   }
   auto node = static_cast<int32_t>(std::find(done.begin(), done.end(), false) - done.begin());
-  auto again = path.end();
-  while ((again = std::find(path.begin(), path.end(), node)) == path.end()) {
+  for (; !done[static_cast<size_t>(node)]; node = before[static_cast<size_t>(node)]) {
     path.push_back(node);
-    node = before[static_cast<size_t>(node)];
+    done[static_cast<size_t>(node)] = true;
   }
-  path.erase(path.begin(), again);
+  path.erase(path.begin(), std::find(path.begin(), path.end(), node));
   std::reverse(path.begin(), path.end());
   std::rotate(path.begin(), std::min_element(path.begin(), path.end()), path.end());
   std::string text;

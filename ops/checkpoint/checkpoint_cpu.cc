@@ -8,6 +8,7 @@
 #include <memory>
 #include <stop_token>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -55,10 +56,17 @@ class FileKernel : public AsyncKernel {
       return true;
     });
     Call& call = calls_.emplace_back();
-    call.thread = StartThread("mg-file", [this, &c, stop, over = call.over, done] {
-      done(Work(c, stop.get_token()));
-      *over = true;  // the kernel may be gone
-    });
+    try {
+      call.thread = StartThread("mg-file", [this, &c, stop, over = call.over, done] {
+        done(Work(c, stop.get_token()));
+        *over = true;  // the kernel may be gone
+      });
+    } catch (const std::system_error& error) {
+      calls_.pop_back();
+      lock.Unlock();  // `done` may destroy the kernel
+      done(
+          ResourceExhausted(std::string("no thread to read or write files with: ") + error.what()));
+    }
   }
 
  protected:

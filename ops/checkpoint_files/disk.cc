@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <climits>
 #include <cstdio>
 #include <cstring>
 #include <ctime>
@@ -147,15 +148,21 @@ Status SyncFolder(const std::string& folder) {
 }
 
 Status MakeFolders(const std::string& folder) {
+  if (folder.size() >= PATH_MAX) {
+    return InvalidArgument("the path of a folder has " + std::to_string(folder.size()) +
+                           " bytes; it must have fewer than " + std::to_string(PATH_MAX));
+  }
   std::error_code ignored;
-  const fs::path path(folder);
-  if (folder.empty() || fs::is_directory(path, ignored)) return Status();
-  const fs::path parent =
-      path.has_filename() ? path.parent_path() : path.parent_path().parent_path();
-  MG_RETURN_IF_ERROR(MakeFolders(parent.string()));
-  if (CurrentDisk().MakeFolder(folder) != 0 && errno != EEXIST)
-    return CannotWrite(folder, errno, "cannot make the folder");
-  return SyncFolder(parent.string());
+  if (folder.empty() || fs::is_directory(folder, ignored)) return Status();
+  for (size_t end = 0; end != std::string::npos;) {
+    end = folder.find('/', end + 1);
+    const std::string part = folder.substr(0, end);
+    if (fs::is_directory(part, ignored)) continue;
+    if (CurrentDisk().MakeFolder(part) != 0 && errno != EEXIST)
+      return CannotWrite(part, errno, "cannot make the folder");
+    MG_RETURN_IF_ERROR(SyncFolder(fs::path(part).parent_path().string()));
+  }
+  return Status();
 }
 
 void RemoveAll(const std::string& path) {

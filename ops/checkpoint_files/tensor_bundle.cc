@@ -327,6 +327,12 @@ Status MergeBundles(const std::vector<std::string>& prefixes, const std::string&
       bundle_pb::BundleEntryProto entry;
       if (!entry.ParseFromString(value))
         return Damaged(BundleIndexName(prefix), "'" + key + "' is damaged");
+      if (entry.shard_id() < 0 || static_cast<size_t>(entry.shard_id()) >= more ||
+          shards + more > INT32_MAX) {
+        return Damaged(BundleIndexName(prefix), "'" + key + "': it is in shard " +
+                                                    std::to_string(entry.shard_id()) + " of " +
+                                                    std::to_string(more));
+      }
       entry.set_shard_id(entry.shard_id() + static_cast<int>(shards));
       const auto [known, added] = entries.try_emplace(key, entry);
       if (added) continue;

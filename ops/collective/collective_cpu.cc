@@ -2,6 +2,7 @@
 // CollectiveManager (executor/collective/collective.h), which finds the members and moves the data;
 // the request's callback ends the kernel. Merging uses the row functions of the elementwise ops, so
 // that a sum has the bits of AddN. A group of one member never reaches the manager.
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <type_traits>
@@ -29,8 +30,10 @@ void DivideBy(void* z, int64_t n, int ranks) {
   if constexpr (elementwise::kIs16<T>) {
     for (int64_t i = 0; i < n; ++i)
       values[i] = T(static_cast<float>(values[i]) / static_cast<float>(ranks));
+  } else if constexpr (std::is_integral_v<T>) {
+    for (int64_t i = 0; i < n; ++i) values[i] = T(values[i] / ranks);  // as T it may be 0
   } else {
-    for (int64_t i = 0; i < n; ++i) values[i] = T(values[i] / T(ranks));
+    for (int64_t i = 0; i < n; ++i) values[i] = values[i] / T(ranks);
   }
 }
 
@@ -135,8 +138,11 @@ class MeetingKernel : public CollectiveKernel {
         device_(k.device()),
         home_(CollectivesOf(k)) {
     const auto seconds = k.attrs().GetOr<float>("timeout_seconds", 0);
-    if (seconds > 0)
-      timeout_ = std::chrono::milliseconds(std::max(1L, std::lround(seconds * 1000.0)));
+    constexpr float kMost = 1e9f;  // years: a time so much later can still be said
+    if (seconds > 0) {
+      timeout_ =
+          std::chrono::milliseconds(std::max(1L, std::lround(std::min(seconds, kMost) * 1000.0)));
+    }
     if (home_ != nullptr) (void)home_->manager();
   }
 

@@ -7,6 +7,7 @@
 
 #include "ops/cpu/element_types_cpu.h"
 #include "ops/cpu/looks_cpu.h"
+#include "ops/cpu/room_cpu.h"
 #include "ops/example/counts.h"
 #include "ops/example/features.h"
 #include "ops/gpu/moves.h"
@@ -234,6 +235,10 @@ Status Parse(KernelContext& c, Wanted* wanted, const Tensor* names, bool single)
   }
   MG_RETURN_IF_ERROR(CheckDense(c, *wanted));
   const auto n = static_cast<size_t>(serialized.elements());
+  Room room;  // for Column::ends: few bytes make many examples of many features
+  MG_RETURN_IF_ERROR(room.Hold(n * wanted->columns.size() * sizeof(int64_t),
+                               "a batch of " + std::to_string(n) + " examples with " +
+                                   std::to_string(wanted->columns.size()) + " features"));
   MG_RETURN_IF_ERROR(Read(c, std::span(serialized.strings(), n), names, wanted));
   return PutAll(c, *wanted, n, single);
 }

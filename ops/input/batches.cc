@@ -4,10 +4,14 @@
 // queue would be simpler, but replicas and restarted clients begin at any number.
 #include "ops/input/batches.h"
 
+#include <algorithm>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -19,24 +23,28 @@
 namespace monograph {
 namespace {
 
-// The examples `rows` of `dataset`, in that order.
-Result<Batch> Gather(const Dataset& dataset, const std::vector<uint32_t>& rows, DType image_type) {
-  const auto count = static_cast<int64_t>(rows.size());
+// Memory for so many examples.
+Result<Batch> NewBatch(const Dataset& dataset, int64_t count, DType image_type) {
   Batch batch;
   MG_ASSIGN_OR_RETURN(batch.images, Tensor::Allocate(image_type, Shape{count, dataset.pixels()}));
   MG_ASSIGN_OR_RETURN(batch.labels, Tensor::Allocate(DT_INT32, Shape{count}));
+  return batch;
+}
+
+// Makes it the examples `rows` of `dataset`, in that order.
+void Fill(const Dataset& dataset, std::span<const uint32_t> rows, Batch* batch) {
+  const bool bytes = batch->images.dtype() == DT_UINT8;
   const auto pixels = static_cast<size_t>(dataset.pixels());
   for (size_t i = 0; i < rows.size(); ++i) {
     const uint8_t* from = dataset.images.data() + rows[i] * pixels;
-    if (image_type == DT_UINT8) {
-      std::memcpy(batch.images.data<uint8_t>() + i * pixels, from, pixels);
+    if (bytes) {
+      std::memcpy(batch->images.data<uint8_t>() + i * pixels, from, pixels);
     } else {
-      float* to = batch.images.data<float>() + i * pixels;
+      float* to = batch->images.data<float>() + i * pixels;
       for (size_t k = 0; k < pixels; ++k) to[k] = static_cast<float>(from[k]) * (1.0f / 255.0f);
     }
-    batch.labels.data<int32_t>()[i] = dataset.labels[rows[i]];
+    batch->labels.data<int32_t>()[i] = dataset.labels[rows[i]];
   }
-  return batch;
 }
 
 Status CheckImageType(DType type) {
@@ -67,9 +75,21 @@ class BatchStream::Impl {
     if (index < 0)
       return OutOfRange("batch " + std::to_string(index) + " of " + dataset_->name +
                         ": batches count from 0");
+    // Also those that are made ahead of time begin at a number that 63 bits hold.
+    const int64_t ahead = std::max(options_.prefetch, 0) + 2;
+    if (index > std::numeric_limits<int64_t>::max() / options_.batch_size - ahead) {
+      return OutOfRange("batch " + std::to_string(index) + " of " + dataset_->name + " is too far");
+    }
     if (options_.prefetch <= 0) return MakeBatch(index);
     MutexLock lock(mutex_);
-    if (!thread_.joinable()) thread_ = StartThread("mg-input", [this] { Prefetch(); });
+    if (!thread_.joinable()) {
+      try {
+        thread_ = StartThread("mg-input", [this] { Prefetch(); });
+      } catch (const std::system_error&) {  // no more threads: without one, then
+        lock.Unlock();
+        return MakeBatch(index);
+      }
+    }
     // If the thread is making this batch now, wait for it.
     ready_changed_.Wait(mutex_, [&]() MG_REQUIRES(mutex_) { return making_ != index; });
     std::optional<Batch> found;
@@ -105,13 +125,10 @@ class BatchStream::Impl {
   }
 
   Result<Batch> MakeBatch(int64_t index) {
-    int64_t first;
-    if (__builtin_mul_overflow(index, options_.batch_size, &first) ||
-        __builtin_add_overflow(first, end_, &first)) {
-      return OutOfRange("batch " + std::to_string(index) + " of " + dataset_->name + " is too far");
-    }
-    first -= end_;
-    std::vector<uint32_t> rows(static_cast<size_t>(end_ - begin_));
+    const int64_t first = index * options_.batch_size, count = end_ - begin_;
+    MG_ASSIGN_OR_RETURN(Batch batch, NewBatch(*dataset_, count, options_.image_type));
+    MG_ASSIGN_OR_RETURN(Tensor numbers, Tensor::Allocate(DT_UINT32, Shape{count}));
+    const std::span rows(numbers.data<uint32_t>(), static_cast<size_t>(count));
     Order order;
     int64_t order_epoch = -1;
     for (size_t i = 0; i < rows.size(); ++i) {
@@ -127,7 +144,8 @@ class BatchStream::Impl {
       }
       rows[i] = (*order)[static_cast<size_t>(offset)];
     }
-    return Gather(*dataset_, rows, options_.image_type);
+    Fill(*dataset_, rows, &batch);
+    return batch;
   }
 
   void Prefetch() {
@@ -192,6 +210,11 @@ Result<std::unique_ptr<BatchStream>> BatchStream::Make(std::shared_ptr<const Dat
                            " examples is smaller than its " + std::to_string(options.num_shards) +
                            " replicas");
   }
+  if (int64_t product; __builtin_mul_overflow(options.batch_size, options.num_shards, &product)) {
+    return InvalidArgument("the batch of " + std::to_string(options.batch_size) +
+                           " examples is too large for " + std::to_string(options.num_shards) +
+                           " shards");
+  }
   return std::unique_ptr<BatchStream>(
       new BatchStream(std::make_unique<Impl>(std::move(dataset), options)));
 }
@@ -203,7 +226,9 @@ Result<Batch> Rows(const Dataset& dataset, int64_t begin, int64_t end, DType ima
   MG_CHECK(begin >= 0 && begin <= end && end <= dataset.examples);
   std::vector<uint32_t> rows;
   for (int64_t row = begin; row < end; ++row) rows.push_back(static_cast<uint32_t>(row));
-  return Gather(dataset, rows, image_type);
+  MG_ASSIGN_OR_RETURN(Batch batch, NewBatch(dataset, end - begin, image_type));
+  Fill(dataset, rows, &batch);
+  return batch;
 }
 
 }  // namespace monograph

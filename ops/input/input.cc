@@ -1,5 +1,9 @@
 #include "ops/input/input.h"
 
+#include <cstdint>
+#include <limits>
+#include <string>
+
 #include "graph/op_def.h"
 #include "graph/shape_inference.h"
 
@@ -36,6 +40,11 @@ Status DatasetBatchShape(ShapeContext& c) {
   if (batch < shards) {
     return InvalidArgument("the batch of " + std::to_string(batch) +
                            " examples is smaller than its " + std::to_string(shards) + " replicas");
+  }
+  if (int64_t product; shards > std::numeric_limits<int32_t>::max() ||
+                       __builtin_mul_overflow(batch, shards, &product)) {
+    return InvalidArgument("a batch of " + std::to_string(batch) + " examples cannot be cut into " +
+                           std::to_string(shards) + " shards: both together are too large");
   }
   const int64_t rows = batch * (shard + 1) / shards - batch * shard / shards;
   c.set_output(0, {rows, c.attr<int64_t>("pixels")});

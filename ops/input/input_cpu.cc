@@ -26,6 +26,10 @@ class DatasetBatchKernel : public Kernel {
   Status Compute(KernelContext& c) override {
     // Waits for what is read ahead, or reads itself.
     if (!c.may_wait()) return c.Busy();
+    if (c.input(0).shape().rank() != 0) {
+      return InvalidArgument("index must be a scalar, not of shape " +
+                             c.input(0).shape().ToString());
+    }
     MG_ASSIGN_OR_RETURN(BatchStream * stream, Open());
     MG_ASSIGN_OR_RETURN(Batch batch, stream->Get(c.input(0).scalar<int64_t>()));
     c.set_output(0, std::move(batch.images));

@@ -335,7 +335,8 @@ class FromFileKernel : public Kernel {
       if (to->dtype() != DT_INT64)
         return InvalidArgument("numbers of lines are int64, but the table has " +
                                std::string(DTypeName(to->dtype())));
-      to->data<int64_t>()[number] = number + offset_;
+      to->data<int64_t>()[number] =
+          static_cast<int64_t>(static_cast<uint64_t>(number) + static_cast<uint64_t>(offset_));
       return Status();
     }
     for (int64_t skipped = 0; column >= 0; ++skipped) {

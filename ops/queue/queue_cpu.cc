@@ -238,9 +238,11 @@ Status Stack(KernelContext& c, const QueueSpec& spec, const std::vector<Tuple>& 
       MG_RETURN_IF_ERROR(StackPadded(c, spec, i, tuples));
       continue;
     }
-    PartialShape shape{static_cast<int64_t>(tuples.size())};
-    for (int64_t dim : spec.shapes[i].dims()) shape.AddDim(dim);
-    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(static_cast<int>(i), shape.AsShape()));
+    SmallInts dims;
+    dims.push_back(static_cast<int64_t>(tuples.size()));
+    for (const int64_t dim : spec.shapes[i].dims()) dims.push_back(dim);
+    MG_ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims.span()));
+    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(static_cast<int>(i), shape));
     for (size_t row = 0; row < tuples.size(); ++row)
       CopyInto(tuples[row][i], static_cast<int64_t>(row), out);
   }

@@ -49,7 +49,8 @@ Status QueueResource::Admit(size_t tuples) {
   MutexLock lock(mutex_);
   const size_t wanted = (admitted_ + tuples) / each, there = room_.size();
   if (wanted > there) {
-    const size_t bytes = (wanted - there) * kRoom;
+    size_t bytes = 0;
+    if (__builtin_mul_overflow(wanted - there, kRoom, &bytes)) bytes = SIZE_MAX;  // refused
     std::shared_ptr<void> room = HostPool().Reserve(bytes);
     if (room == nullptr) {
       return ResourceExhausted(Quoted() + " has no room for " + std::to_string(tuples) +

@@ -21,6 +21,7 @@
 #include "base/mutex.h"
 #include "base/thread.h"
 #include "ops/cpu/element_types_cpu.h"
+#include "ops/cpu/looks_cpu.h"
 #include "ops/cpu/room_cpu.h"
 #include "ops/cpu/summary_cpu.h"
 #include "ops/queue/queue_resource_cpu.h"
@@ -485,40 +486,69 @@ bool Matches(std::string_view pattern, std::string_view name) {
   return pattern.find_first_not_of('*', p) == pattern.npos;
 }
 
-// The paths that match, folder by folder.
-std::vector<std::string> MatchesOf(const std::string& pattern) {
-  std::vector<std::string> found = {pattern.starts_with('/') ? "/" : ""};
-  for (const std::filesystem::path& part : std::filesystem::path(pattern).relative_path()) {
-    std::vector<std::string> next;
-    const bool plain = part.string().find_first_of("*?[\\") == std::string::npos;
-    for (const std::string& folder : found) {
+// Paths that were found, and room for them.
+class Paths {
+ public:
+  Status Add(std::string path) {
+    bytes_ += sizeof(std::string) + path.size();
+    MG_RETURN_IF_ERROR(room_.Hold(2 * bytes_, "the list of matching files"));
+    paths_.push_back(std::move(path));
+    return Status();
+  }
+  std::vector<std::string>& paths() { return paths_; }
+
+ private:
+  std::vector<std::string> paths_;
+  size_t bytes_ = 0;
+  Room room_;
+};
+
+// Adds the paths that match, folder by folder. A pattern that goes back up ("*/../*") names the
+// same folders again and again: there may be very many.
+Status FindMatches(const std::string& pattern, Looks* looks, Paths* matches) {
+  constexpr int64_t kEachFile = 1000;
+  const auto look = [looks](const std::string& part) {
+    return looks->GoOn(kEachFile + static_cast<int64_t>(part.size()))
+               ? Status()
+               : Cancelled("the step was aborted");
+  };
+  Paths found;
+  MG_RETURN_IF_ERROR(found.Add(pattern.starts_with('/') ? "/" : ""));
+  for (const std::filesystem::path& name_or_pattern :
+       std::filesystem::path(pattern).relative_path()) {
+    const std::string part = name_or_pattern.string();
+    Paths next;
+    const bool plain = part.find_first_of("*?[\\") == std::string::npos;
+    for (const std::string& folder : found.paths()) {
       const std::string prefix = folder.empty() || folder == "/" ? folder : folder + "/";
       std::error_code error;
+      MG_RETURN_IF_ERROR(look(part));
       if (plain) {
-        if (std::filesystem::exists(prefix + part.string(), error))
-          next.push_back(prefix + part.string());
+        if (std::filesystem::exists(prefix + part, error))
+          MG_RETURN_IF_ERROR(next.Add(prefix + part));
         continue;
       }
       const std::filesystem::path where = folder.empty() ? "." : folder;
       for (auto entry = std::filesystem::directory_iterator(where, error);
            !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
         const std::string name = entry->path().filename();
-        if (Matches(part.string(), name)) next.push_back(prefix + name);
+        MG_RETURN_IF_ERROR(look(part));
+        if (Matches(part, name)) MG_RETURN_IF_ERROR(next.Add(prefix + name));
       }
     }
     found = std::move(next);
   }
-  std::sort(found.begin(), found.end());
-  return found;
+  for (std::string& path : found.paths()) MG_RETURN_IF_ERROR(matches->Add(std::move(path)));
+  return Status();
 }
 
 Status MatchingFilesOf(KernelContext& c, const Attrs&) {
-  std::vector<std::string> all;
+  Paths matches;
+  Looks looks(c);
   for (const std::string& pattern :
-       std::span(c.input(0).strings(), static_cast<size_t>(c.input(0).elements()))) {
-    std::vector<std::string> found = MatchesOf(pattern);
-    all.insert(all.end(), found.begin(), found.end());
-  }
+       std::span(c.input(0).strings(), static_cast<size_t>(c.input(0).elements())))
+    MG_RETURN_IF_ERROR(FindMatches(pattern, &looks, &matches));
+  std::vector<std::string>& all = matches.paths();
   std::sort(all.begin(), all.end());
   MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, Shape{static_cast<int64_t>(all.size())}));
   std::move(all.begin(), all.end(), out->strings());

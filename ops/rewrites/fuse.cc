@@ -16,6 +16,9 @@
 namespace monograph {
 namespace {
 
+// A gradient that more nodes read is not looked at: each of them might look at all others.
+constexpr size_t kMostConsumers = 64;
+
 class Fuser {
  public:
   explicit Fuser(const Graph& graph)
@@ -223,7 +226,9 @@ class Fuser {
   // The input's gradient of the convolution whose filter's gradient is `filter`, or -1.
   NodeId InputGradientFor(NodeId filter) const {
     const auto of = graph_.inputs(filter);
-    for (const auto& edge : consumers_.of(of[2].node)) {
+    const auto edges = consumers_.of(of[2].node);
+    if (edges.size() > kMostConsumers) return -1;
+    for (const auto& edge : edges) {
       const NodeId input = edge.target;
       if (edge.input != 2 || !graph_.is(input, "Conv2DBackpropInput")) continue;
       const auto in = graph_.inputs(input);
@@ -241,6 +246,7 @@ class Fuser {
     const Group& group = group_[static_cast<size_t>(last)];
     const bool moved = group.kind == Kind::kPoolGradient;
     const NodeId pool = moved ? group.product : last;
+    if (consumers_.of(last).size() > kMostConsumers) return false;
     if (!graph_.is(pool, "MaxPoolGrad") || !(moved || Free(pool))) return false;
     if (!Together(last, users[0])) return false;
     const Attrs& attrs = graph_.attrs(pool);

@@ -88,6 +88,7 @@ class Parser {
     if (depth > kMostDepth) return Wrong("groups are nested too deeply");
     Node choice{.kind = Node::Kind::kChoice};
     do {
+      if (++parts_ > kMostParts) return Wrong("it has too many parts");
       MG_ASSIGN_OR_RETURN(Node part, Sequence(depth));
       choice.parts.push_back(std::move(part));
     } while (Take("|"));
@@ -97,6 +98,7 @@ class Parser {
   Result<Node> Sequence(int depth) {
     Node sequence{.kind = Node::Kind::kSequence};
     while (!AtEnd() && text_[at_] != '|' && text_[at_] != ')') {
+      if (++parts_ > kMostParts) return Wrong("it has too many parts");
       MG_ASSIGN_OR_RETURN(Node part, One(depth));
       MG_ASSIGN_OR_RETURN(part, Repeated(std::move(part)));
       sequence.parts.push_back(std::move(part));
@@ -248,6 +250,7 @@ class Parser {
 
   const std::string_view text_;
   size_t at_ = 0;
+  int parts_ = 0;  // so far
   bool ignore_case_ = false, dot_is_all_ = false;
 };
 

@@ -269,7 +269,8 @@ class ConcatKernel : public Kernel {
             " has (excepting dimension 0) shape: " + its_rest.ToString());
       }
       lengths->data<int64_t>()[i] = shape.dim(0);
-      rows += shape.dim(0);
+      if (__builtin_add_overflow(rows, shape.dim(0), &rows))
+        return InvalidArgument("the elements together have more rows than 63 bits can count");
     }
     std::vector<int64_t> dims{rows};
     dims.insert(dims.end(), rest.dims().begin(), rest.dims().end());

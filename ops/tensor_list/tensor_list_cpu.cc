@@ -443,7 +443,8 @@ class ConcatKernel : public TypedKernel {
         MG_ASSIGN_OR_RETURN(parts[i], ZeroTensor(c, dtype_, missing));
       }
       lengths->data<int64_t>()[i] = parts[i].shape().dim(0);
-      rows += parts[i].shape().dim(0);
+      if (__builtin_add_overflow(rows, parts[i].shape().dim(0), &rows))
+        return InvalidArgument("the elements together have more rows than 63 bits can count");
     }
     return JoinRows(c, 0, parts, Prepended(rows, dims));
   }

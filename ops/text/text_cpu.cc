@@ -60,12 +60,13 @@ Status CheckSplit(const KernelContext& c) {
 }
 
 // The first place from `begin` on where find(a part of the text) finds something that is up to
-// `size` bytes long; else, and once the step is aborted, npos.
+// `size` bytes long; else, and once the step is aborted, npos. It may compare all of these bytes at
+// each place.
 template <typename Find>
 size_t FindIn(Looks* looks, std::string_view text, size_t begin, size_t size, const Find& find) {
-  constexpr auto kStep = static_cast<size_t>(kPiece);
-  for (; begin < text.size(); begin += kStep) {
-    const std::string_view part = text.substr(begin, kStep + size - 1);
+  const size_t step = std::max<size_t>(1, static_cast<size_t>(kPiece) / size);
+  for (; begin < text.size(); begin += step) {
+    const std::string_view part = text.substr(begin, step + size - 1);
     const size_t at = find(part);
     if (!looks->GoOn(static_cast<int64_t>(std::min(at, part.size())))) break;
     if (at != part.npos) return begin + at;
@@ -193,7 +194,7 @@ class AsStringKernel : public Kernel {
                     ? "llu"
                     : "lld";
     }
-    kernel->width_ = width;
+    kernel->width_ = std::max<int64_t>(width, -1);
     return std::unique_ptr<Kernel>(std::move(kernel));
   }
 

@@ -9,6 +9,7 @@
 
 #include "client/registries.h"
 #include "client/session.h"
+#include "graph/control_flow.h"
 #include "graph/function.h"
 #include "graph/gradients.h"
 #include "graph/graph.pb.h"
@@ -511,7 +512,61 @@ TEST_F(FunctionalControlFlow, ABranchOfAnotherTypeIsRefused) {
   const Status status =
       local.ok() ? local.value()->Run({{x, Tensor::Scalar(1.0f)}}, {y}).status() : local.status();
   ExpectError(status, Code::kInvalidArgument,
-              "result 0 is float on one branch and bool on another");
+              "calls function 'small', whose result 0 is of type bool, not float");
+}
+
+// Nodes of a function that take one type would read another's bytes.
+TEST_F(FunctionalControlFlow, AFunctionThatTakesOrGivesAnotherTypeIsRefused) {
+  DefineSome();
+  const Output yes = Const(root_, Tensor::Scalar(true)), number = Const(root_, 1);
+  const auto expect = [](const Output& result, const char* text) {
+    ExpectError(
+        InlineFunctions(*result.graph, [&](NodeId id) { return id == result.node(); }).status(),
+        Code::kInvalidArgument, text);
+  };
+  const char kArgument[] = "calls function 'times', whose argument 0 is of type float, not int32";
+  expect(If(root_, yes, number, "times", "times").output(0), kArgument);
+  expect(Loop(root_, number, "small", "times"),
+         "calls function 'small', whose argument 0 is of type float, not int32");
+  const auto one_of = [&](const Output& x, DType type) {
+    return OpBuilder(root_, "Case")
+        .Input(Const(root_, 0))
+        .Inputs(Outputs{x})
+        .Attr("branches", std::vector<FunctionName>{FunctionName{"times"}})
+        .Attr("Tout", std::vector<DType>{type})
+        .BuildOutput();
+  };
+  expect(one_of(number, DT_FLOAT), kArgument);
+  expect(one_of(Feed("x"), DT_DOUBLE),
+         "calls function 'times', whose result 0 is of type float, not double");
+}
+
+TEST_F(FunctionalControlFlow, ACaseMayHaveMoreBranchesThanAStackHasRoomFor) {
+  DefineSome();
+  const std::vector<FunctionName> branches(20'000, FunctionName{"times"});
+  OpBuilder(root_, "Case")
+      .Input(Const(root_, 0))
+      .Inputs(Outputs{Feed("x")})
+      .Attr("branches", branches)
+      .Attr("Tout", std::vector<DType>{DT_FLOAT})
+      .Build();
+  ASSERT_TRUE(root_.ok()) << root_.status();
+  const auto flat = InlineFunctions(graph_);
+  EXPECT_TRUE(flat.ok()) << flat.status();
+}
+
+TEST_F(ControlFlowTest, ConditionsOfBranchesInBranchesAreBounded) {
+  Output x = Feed("x");
+  for (int i = 0; i < 6000; ++i) {
+    const Output side = OpBuilder(root_, "Placeholder")
+                            .Attr("dtype", DT_BOOL)
+                            .Attr("shape", PartialShape{})
+                            .BuildOutput();
+    x = Switch(root_, x, side).output_true;
+  }
+  ASSERT_TRUE(root_.ok()) << root_.status();
+  ExpectError(FindControlFlow(graph_).status(), Code::kInvalidArgument,
+              "so many branches lie in each other");
 }
 
 TEST_F(FunctionalControlFlow, ALoopWhoseBodyIsNotThereIsRefused) {

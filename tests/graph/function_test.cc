@@ -307,6 +307,36 @@ TEST_F(FunctionTest, RecursionAndUnknownFunctionsAreRefused) {
   EXPECT_EQ(untouched->num_nodes(), graph_.num_nodes());
 }
 
+// What adds the call knows nothing of a function that the library gets later.
+TEST_F(FunctionTest, ACallIsOfTheTypesOfAFunctionThatComesLater) {
+  Call(root_.WithOpName("c"), "double", Placeholder(root_, DT_INT32, {}));
+  ASSERT_TRUE(root_.ok()) << root_.status();
+  AddDoubled();
+  EXPECT_EQ(InlineFunctions(graph_).status().message(),
+            "node 'c' calls function 'double', whose argument 0 is of type float, not int32");
+}
+
+TEST_F(FunctionTest, WhatManyNodesWaitForIsOneNode) {
+  constexpr size_t kMany = 1000;
+  ASSERT_TRUE(graph_.functions()
+                  .Add(Define("acts",
+                              [](const Scope& s) {
+                                for (size_t i = 0; i < kMany; ++i) OpBuilder(s, "Act").Build();
+                                Retval(s, Arg(s, 0), 0);
+                              }))
+                  .ok());
+  std::vector<Operation> before;
+  for (size_t i = 0; i < kMany; ++i) before.push_back(OpBuilder(root_, "NoOp").Build());
+  Call(root_.WithControlDependencies(before), "acts", Placeholder(root_, DT_FLOAT, {}), true);
+  ASSERT_TRUE(root_.ok()) << root_.status();
+  const auto flat = InlineFunctions(graph_);
+  ASSERT_TRUE(flat.ok()) << flat.status();
+  size_t edges = 0;
+  for (NodeId id = 0; id < flat->num_nodes(); ++id) edges += flat->control_inputs(id).size();
+  EXPECT_GE(edges, 2 * kMany);
+  EXPECT_LT(edges, 5 * kMany);
+}
+
 TEST_F(FunctionTest, CallsThatAreNestedTooDeeplyOrMakeTooManyNodesAreRefused) {
   const auto add = [this](const std::string& name, const std::string& callee, int calls) {
     ASSERT_TRUE(graph_.functions()

@@ -450,6 +450,23 @@ TEST_F(GraphDefTest, AListThatIsTooShortGoesOnWithItsLastElement) {
   EXPECT_EQ(static_cast<float>(tensor.data<half>()[3]), 2.0f);
 }
 
+TEST_F(GraphDefTest, CopiesOfALongTextAreBounded) {
+  TensorProto proto;
+  proto.set_dtype(pb::DT_STRING);
+  proto.mutable_tensor_shape()->add_dim()->set_size(1 << 20);
+  proto.add_string_val(std::string(1 << 20, 'x'));
+  EXPECT_NE(TensorFromProto(proto).status().message().find("has only 1 elements in string_val"),
+            std::string::npos);
+}
+
+TEST_F(GraphDefTest, AHintIsNotSoughtAmongLongNames) {
+  const std::string name(1 << 17, 'a');
+  EXPECT_NE(ErrorOf("node { name: '" + name +
+                    "' op: 'NoOp' } node { name: 'x' op: 'NoOp' input: '^" + name.substr(1) + "' }")
+                .find("is not in the graph"),
+            std::string::npos);
+}
+
 TEST_F(GraphDefTest, TensorsThatLieAboutTheirSizeAreRefused) {
   const auto error = [](const std::string& text) {
     TensorProto proto;

@@ -603,6 +603,51 @@ const std::vector<HostileNode>& Nodes() {
        "no max_size",
        [] { return Inputs{Zeros(DT_INT32, {0})}; },
        {{"elem_type", DT_FLOAT}}},
+      {"SparseConcat",
+       "a number of inputs that wraps three times",
+       [] {
+         return Inputs{Zeros(DT_INT64, {0, 2}), Zeros(DT_INT64, {0, 2})};
+       },
+       {{"concat_dim", int64_t{0}}, {"N", int64_t{0x5555555555555556}}, {"T", DT_FLOAT}}},
+      {"AsString",
+       "a width far below zero",
+       [] { return Inputs{Tensor::String("text")}; },
+       {{"width", std::numeric_limits<int64_t>::min()}},
+       true},
+      {"MonographDatasetBatch",
+       "a batch of more examples than memory holds",
+       [] { return Inputs{Tensor::Scalar<int64_t>(0)}; },
+       {{"dataset", "synthetic"}, {"batch_size", kWide}}},
+      {"MonographDatasetBatch",
+       "a batch whose rows wrap",
+       [] { return Inputs{Tensor::Scalar<int64_t>(0)}; },
+       {{"dataset", "synthetic"},
+        {"batch_size", kMost},
+        {"shard", int64_t{1}},
+        {"num_shards", int64_t{2}}}},
+      {"MonographDatasetBatch",
+       "no index",
+       [] { return Inputs{Dims({})}; },
+       {{"dataset", "synthetic"}, {"batch_size", int64_t{1}}}},
+      {"Split",
+       "more outputs than a node may have",
+       [] {
+         return Inputs{Tensor::Scalar<int32_t>(0), Floats({100'000})};
+       },
+       {{"num_split", int64_t{100'000}}}},
+      {"StaticRegexFullMatch",
+       "a pattern of more parts than are tried",
+       [] { return Inputs{Tensor::String("text")}; },
+       {{"pattern", std::string(1 << 18, 'a')}}},
+      {"SaveV2",
+       "a folder within too many others",
+       [] {
+         std::string deep;
+         for (int i = 0; i < 100'000; ++i) deep += "a/";
+         return Inputs{Tensor::String(deep + "model"), Tensor::String("x").Reshaped(Shape{1}),
+                       Tensor::String("").Reshaped(Shape{1}), Floats({1})};
+       },
+       {{"dtypes", Types{DT_FLOAT}}}},
   };
   return nodes;
 }
