@@ -137,7 +137,7 @@ std::optional<PeerWatch::Time> Worker::Impl::LookAfter(WorkerSession& session,
         session.watched.insert(session.IndexOf(*peer));
     }
   }
-  // Peers that a collective still sends to are watched even after the step.
+  // A peer to which payloads of a collective are still on their way is watched even after the step.
   for (int peer = 0; peer < static_cast<int>(session.peers.size()); ++peer) {
     if (!Leaving(session, peer)) continue;
     session.watched.insert(peer);

@@ -123,7 +123,7 @@ TEST_F(TensorArrayTest, StringsAreKeptScatteredSplitAndJoined) {
 TEST_F(TensorArrayTest, AnArrayTakesMemoryForWhatWasWrittenAndRefusesWhatWouldPassTheLimit) {
   constexpr int32_t kMost = std::numeric_limits<int32_t>::max();
   const int64_t limit = HostPool().limit();
-  HostPool().SetLimit(HostPool().bytes_mapped() + (64 << 20));
+  HostPool().SetLimit(HostPool().bytes_in_use() + (64 << 20));
   const Tensor value = Tensor::Scalar(1.0f);
   const Tensor fixed = Make(kMost, DT_FLOAT, PartialShape::Scalar());
   EXPECT_TRUE(Write(fixed, 1000, value).ok());
