@@ -119,7 +119,8 @@ class TakeKernel : public AsyncKernel {
   }
 
  private:
-  // The gradients are out of the accumulator, whatever becomes of the step.
+  // An abort may cut the sum: the gradients have left the accumulator by then, and are lost with
+  // the step.
   static Status Reduce(KernelContext& c, bool mean, AccumulatorResource::Taken taken) {
     c.AllowCancel();
     const int64_t divide_by = mean ? taken.count : 1;

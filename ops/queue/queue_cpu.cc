@@ -273,8 +273,8 @@ class DequeueKernel : public AsyncKernel {
         many_(k.op() != "QueueDequeueV2"),
         up_to_(k.op() == "QueueDequeueUpToV2") {}
 
-  // The elements are out of the queue, or back in it, when they are put together: whatever becomes
-  // of the step then.
+  // An abort may cut the copy into one tensor: the elements have left the queue by then, and are
+  // lost with the step.
   void ComputeAsync(KernelContext& c, Done done) override {
     c.AllowCancel();
     auto found = FindResource<QueueResource>(c);
