@@ -121,7 +121,8 @@ Result<Callable> Session::MakeCallableByName(const std::vector<std::string>& fee
   Callable callable;
   MG_ASSIGN_OR_RETURN(
       callable.prepared_,
-      impl_->master_->Prepare({.feeds = feeds, .fetches = fetches, .targets = targets}));
+      impl_->master_->Prepare({.feeds = feeds, .fetches = fetches, .targets = targets},
+                              impl_->DeadlineOf({})));
   return callable;
 }
 

@@ -3,7 +3,6 @@
 // which share the input's memory in a FIFO queue and are copied in a shuffled one. Dequeuing many
 // copies the elements into one tensor per component.
 #include <algorithm>
-#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
