@@ -28,7 +28,7 @@ Status VariantValue::RefuseHandles(const Tensor& held, std::string_view what) {
   if (!HoldsHandles(held)) return Status();
   return InvalidArgument(std::string(what) +
                          " cannot hold resource handles, also in lists or optional values: it "
-                         "could hold its own, and would never go");
+                         "could hold its own, and would then never be freed");
 }
 
 Result<Variant> VariantValue::ZerosLike(const OfTensor&) const {

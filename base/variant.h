@@ -35,7 +35,7 @@ class VariantValue {
   virtual bool holds_handles() const { return false; }
   static bool HoldsHandles(const Tensor& held);
   // InvalidArgument "`what` cannot hold resource handles, ..." for such a tensor: a resource that
-  // goes with the last of its handles would never go if it held one itself.
+  // is freed with the last of its handles never would be if it held one itself.
   static Status RefuseHandles(const Tensor& held, std::string_view what);
 
   // What ops on tensors of any type do with the tensors that a value holds: `of` and `sum` are

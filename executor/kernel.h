@@ -151,7 +151,7 @@ class KernelContext {
   bool may_wait_ = true;
   bool busy_ = false;       // Busy was called
   bool resumable_ = false;  // it changes nothing but its outputs: may be left unfinished, or redone
-  bool cancellable_ = false;  // it may be left unfinished, as far as it is
+  bool cancellable_ = false;  // an abort may cut it now (AllowCancel)
 };
 
 class Kernel {

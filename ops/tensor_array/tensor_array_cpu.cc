@@ -3,7 +3,7 @@
 // arrays of its gradients go with it, as several nodes of a gradient, one after the other, ask for
 // the same one; their handles keep the array's.
 //
-// An array holds no handles, not even in lists: it could hold its own, and would never go.
+// An array holds no handles, not even in lists: it could hold its own, and would never be freed.
 //
 // Rows that are scattered or split share the memory of the whole; gathered ones are copied once.
 #include <algorithm>
