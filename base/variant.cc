@@ -16,6 +16,21 @@ Result<int> VariantValue::NestingAround(const Tensor& held) {
                          " deep");
 }
 
+bool VariantValue::HoldsHandles(const Tensor& held) {
+  if (held.dtype() == DT_RESOURCE) return true;
+  bool found = false;
+  for (int64_t i = 0; held.dtype() == DT_VARIANT && i < held.elements() && !found; ++i)
+    found = held.variants()[i] != nullptr && held.variants()[i]->holds_handles();
+  return found;
+}
+
+Status VariantValue::RefuseHandles(const Tensor& held, std::string_view what) {
+  if (!HoldsHandles(held)) return Status();
+  return InvalidArgument(std::string(what) +
+                         " cannot hold resource handles, also in lists or optional values: it "
+                         "could hold its own, and would then never be freed");
+}
+
 Result<Variant> VariantValue::ZerosLike(const OfTensor&) const {
   return Unimplemented("there are no zeros like a " + std::string(type_name()));
 }

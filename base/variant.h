@@ -31,6 +31,13 @@ class VariantValue {
   // That of a value which holds this tensor. InvalidArgument if it is too deep.
   static Result<int> NestingAround(const Tensor& held);
 
+  // Whether it holds resource handles, itself or in variants that it holds.
+  virtual bool holds_handles() const { return false; }
+  static bool HoldsHandles(const Tensor& held);
+  // InvalidArgument "`what` cannot hold resource handles, ..." for such a tensor: a resource that
+  // is freed with the last of its handles never would be if it held one itself.
+  static Status RefuseHandles(const Tensor& held, std::string_view what);
+
   // What ops on tensors of any type do with the tensors that a value holds: `of` and `sum` are
   // given them one by one. Unimplemented unless the class says otherwise.
   using OfTensor = std::function<Result<Tensor>(const Tensor&)>;

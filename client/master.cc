@@ -80,17 +80,33 @@ bool MayKeepInputs(const Graph& graph) {
 
 }  // namespace
 
-Result<std::shared_ptr<PreparedStep>> Master::Prepare(const Signature& signature) {
-  MutexLock lock(mutex_);
-  if (auto it = prepared_.find(signature); it != prepared_.end()) {
+Result<std::shared_ptr<PreparedStep>> Master::Prepare(const Signature& signature, Time until) {
+  const auto find = [&]() MG_REQUIRES(mutex_) -> std::shared_ptr<PreparedStep> {
+    const auto it = prepared_.find(signature);
+    if (it == prepared_.end()) return nullptr;
     it->second.used = ++uses_;
     return it->second.step;
+  };
+  MutexLock lock(mutex_);
+  if (auto step = find()) return step;
+  const auto idle = [this]() MG_REQUIRES(mutex_) { return !registering_; };
+  if (until == Time::max()) {
+    registered_.Wait(mutex_, idle);
+  } else if (!registered_.WaitUntil(mutex_, until, idle)) {
+    return DeadlineExceeded("the time of the step was over while another graph was registered");
   }
+  if (auto step = find()) return step;
   if (signature.fetches.empty() && signature.targets.empty())
     return InvalidArgument("Must specify at least one target to fetch or execute.");
   MG_ASSIGN_OR_RETURN(Cut cut, CutFor(signature));
-  MG_ASSIGN_OR_RETURN(const std::shared_ptr<PreparedStep> step, Register(std::move(cut)));
-  prepared_.emplace(signature, Entry{step, ++uses_});
+  registering_ = true;
+  lock.Unlock();
+  Result<std::shared_ptr<PreparedStep>> step = Register(std::move(cut), until);
+  lock.Lock();
+  registering_ = false;
+  registered_.NotifyAll();
+  if (!step.ok()) return step;
+  prepared_.emplace(signature, Entry{*step, ++uses_});
   DropIdle();
   return step;
 }
@@ -130,7 +146,7 @@ Result<const PlacedGraph*> Master::PlaceGraph() {
   return placed_.get();
 }
 
-Result<std::shared_ptr<PreparedStep>> Master::Register(Cut cut) {
+Result<std::shared_ptr<PreparedStep>> Master::Register(Cut cut, Time until) {
   auto step = std::make_shared<PreparedStep>();
   step->session = session_;
   step->values = std::move(cut.values);
@@ -156,7 +172,8 @@ Result<std::shared_ptr<PreparedStep>> Master::Register(Cut cut) {
   std::map<int, std::set<int>> awaits;  // by the part's peer
   for (const CrossEdge& edge : cut.parts.edges)
     awaits[PeerOf(edge.to.TaskName())].insert(PeerOf(edge.from.TaskName()));
-  if (Status status = RegisterParts(std::move(cut.parts.partitions), step.get()); !status.ok()) {
+  if (Status status = RegisterParts(std::move(cut.parts.partitions), until, step.get());
+      !status.ok()) {
     Deregister(*step);
     return status;
   }
@@ -177,7 +194,7 @@ int Master::PeerOf(const std::string& task) const {
   return static_cast<int>(it - tasks.begin());
 }
 
-Status Master::RegisterParts(std::vector<Partition> partitions, PreparedStep* step) {
+Status Master::RegisterParts(std::vector<Partition> partitions, Time until, PreparedStep* step) {
   std::vector<std::pair<int, std::string>> requests;
   for (Partition& partition : partitions) {
     const int peer = PeerOf(partition.task.TaskName());
@@ -195,12 +212,24 @@ Status Master::RegisterParts(std::vector<Partition> partitions, PreparedStep* st
   if (requests.empty()) return Status();
   std::vector<int> peers;
   for (const auto& [peer, bytes] : requests) peers.push_back(peer);
+  std::chrono::milliseconds timeout = kRegisterTimeout;
+  const auto now = std::chrono::steady_clock::now();
+  const bool of_step = until < now + timeout;  // the user's time, not one that shows a loss
+  if (of_step) {
+    timeout = std::max(std::chrono::ceil<std::chrono::milliseconds>(until - now),
+                       std::chrono::milliseconds(1));
+  }
   const std::vector<Result<std::string>> responses =
-      cluster_->Call("RegisterGraph", std::move(requests), kRegisterTimeout);
+      cluster_->Call("RegisterGraph", std::move(requests), timeout);
   Status result;
   for (size_t i = 0; i < responses.size(); ++i) {
     wire::RegisterGraphResponse response;
-    if (!responses[i].ok()) {
+    if (of_step && responses[i].status().code() == Code::kDeadlineExceeded) {
+      result.Update(
+          DeadlineExceeded("the time of the step was over while its graph was registered "
+                           "at " +
+                           cluster_->tasks()[static_cast<size_t>(peers[i])].task));
+    } else if (!responses[i].ok()) {
       result.Update(responses[i].status());
     } else if (!response.ParseFromString(responses[i].value())) {
       result.Update(Internal("malformed answer to RegisterGraph from " +

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -68,6 +69,7 @@ struct PreparedStep {
 class Master {
  public:
   static constexpr size_t kIdleSignatures = 64;
+  using Time = std::chrono::steady_clock::time_point;
 
   struct Options {
     PlacementLog log_device_placement = PlacementLog::kNone;
@@ -85,8 +87,9 @@ class Master {
   // The prepared step of a signature; made at the first call. Thread-safe; one preparation at a
   // time. Of those that nobody holds any more (no Callable, no step in flight) the kIdleSignatures
   // used last are kept; the others are deregistered at every task, and made anew if they are asked
-  // for again.
-  Result<std::shared_ptr<PreparedStep>> Prepare(const Signature& signature);
+  // for again. DeadlineExceeded if the tasks, or another preparation, take longer than `until`.
+  Result<std::shared_ptr<PreparedStep>> Prepare(const Signature& signature,
+                                                Time until = Time::max());
   // The partitions that Prepare registers.
   Result<PartitionedGraph> PartitionFor(const Signature& signature);
   Result<DeviceName> DeviceOf(const std::string& node) const;
@@ -105,8 +108,8 @@ class Master {
   // The placed graph, made anew if the user's has grown.
   Result<const PlacedGraph*> PlaceGraph() MG_REQUIRES(mutex_);
   // Registers the partitions with their tasks. If one refuses, those of the others are taken back.
-  Result<std::shared_ptr<PreparedStep>> Register(Cut cut);
-  Status RegisterParts(std::vector<Partition> partitions, PreparedStep* step);
+  Result<std::shared_ptr<PreparedStep>> Register(Cut cut, Time until);
+  Status RegisterParts(std::vector<Partition> partitions, Time until, PreparedStep* step);
   void Deregister(const PreparedStep& step);
   void DropIdle() MG_REQUIRES(mutex_);
   int PeerOf(const std::string& task) const;
@@ -119,6 +122,9 @@ class Master {
   std::vector<DeviceInfo> devices_;
 
   mutable Mutex mutex_;
+  // A signature is registered, without the lock, so that others can give up waiting for that.
+  bool registering_ MG_GUARDED_BY(mutex_) = false;
+  CondVar registered_;
   std::unique_ptr<PlacedGraph> placed_ MG_GUARDED_BY(mutex_);
   std::map<Signature, Entry> prepared_ MG_GUARDED_BY(mutex_);
   uint64_t uses_ MG_GUARDED_BY(mutex_) = 0;

@@ -83,8 +83,11 @@ Result<std::vector<Tensor>> Session::Run(const std::vector<Feed>& feeds,
     fed.push_back(output);
     values.push_back(value);
   }
-  MG_ASSIGN_OR_RETURN(const Callable callable, MakeCallable(fed, fetches, targets));
-  return RunCallable(callable, values, options, metadata);
+  MG_ASSIGN_OR_RETURN(const Signature signature,
+                      SignatureOf(impl_->graph(), fed, fetches, targets));
+  const Impl::Call call(impl_.get());
+  MG_RETURN_IF_ERROR(call.status());
+  return impl_->RunSignature(signature, values, options, metadata);
 }
 
 Result<std::vector<Tensor>> Session::RunByName(
@@ -99,8 +102,7 @@ Result<std::vector<Tensor>> Session::RunByName(
   }
   const Impl::Call call(impl_.get());
   MG_RETURN_IF_ERROR(call.status());
-  MG_ASSIGN_OR_RETURN(const auto prepared, impl_->master_->Prepare(signature));
-  return impl_->RunPrepared(prepared, values, options, metadata);
+  return impl_->RunSignature(signature, values, options, metadata);
 }
 
 Result<Callable> Session::MakeCallable(const std::vector<Output>& feeds,
@@ -119,7 +121,8 @@ Result<Callable> Session::MakeCallableByName(const std::vector<std::string>& fee
   Callable callable;
   MG_ASSIGN_OR_RETURN(
       callable.prepared_,
-      impl_->master_->Prepare({.feeds = feeds, .fetches = fetches, .targets = targets}));
+      impl_->master_->Prepare({.feeds = feeds, .fetches = fetches, .targets = targets},
+                              impl_->DeadlineOf({})));
   return callable;
 }
 
@@ -129,7 +132,8 @@ Result<std::vector<Tensor>> Session::RunCallable(const Callable& callable,
   const Impl::Call call(impl_.get());
   MG_RETURN_IF_ERROR(call.status());
   MG_RETURN_IF_ERROR(impl_->CheckCallable(callable.prepared_.get()));
-  return impl_->RunPrepared(callable.prepared_, feeds, options, metadata);
+  return impl_->RunPrepared(callable.prepared_, feeds, options, impl_->DeadlineOf(options),
+                            metadata);
 }
 
 void Session::RunAsync(const Callable& callable, std::span<const Tensor> feeds, StepDone done,

@@ -59,8 +59,8 @@ struct SessionOptions {
   GpuOptions gpu = {};
   int inter_op_parallelism_threads = 0;  // of this process; 0: one per core
   int intra_op_parallelism_threads = 0;
-  // Of each Run, unless its RunOptions say otherwise; 0: none (a lost task ends a step all the
-  // same).
+  // Of each Run, unless its RunOptions say otherwise, and of MakeCallable and PartialRunSetup; 0:
+  // none (a lost task ends a step all the same).
   std::chrono::milliseconds operation_timeout{0};
   // Partial device names; other tasks are neither waited for nor used. Empty: all.
   std::vector<std::string> device_filters = {};

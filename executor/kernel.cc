@@ -99,14 +99,20 @@ Result<Tensor> KernelContext::AllocateTemp(DType dtype, const Shape& shape) {
 
 void KernelContext::ParallelFor(int64_t total, int64_t cost_ns,
                                 const std::function<void(int64_t, int64_t)>& fn) {
-  const StepOutcome* const outcome = resumable_ ? outcome_ : nullptr;
+  const StepOutcome* const outcome = cancellable_ ? outcome_ : nullptr;
   if (outcome != nullptr && outcome->aborted()) return;
   if (pools_ != nullptr) return pools_->ParallelFor(total, cost_ns, fn, outcome);
   ThreadPools::SerialFor(total, cost_ns, fn, outcome);
 }
 
 bool KernelContext::cancelled() const {
-  return resumable_ && outcome_ != nullptr && outcome_->aborted();
+  return cancellable_ && outcome_ != nullptr && outcome_->aborted();
+}
+
+Status KernelContext::BeginChange() {
+  if (cancelled()) return Cancelled("the step was aborted");
+  cancellable_ = false;
+  return Status();
 }
 
 Status KernelContext::Busy() {

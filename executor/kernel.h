@@ -88,15 +88,21 @@ class KernelContext {
   // on which threads are free; kernels whose result depends on the split (reductions) must use
   // fixed blocks instead. Long work is cut into pieces of some milliseconds; once the step is
   // aborted, the pieces that have not begun are left out, but for kernels with resources
-  // (cancelled()).
+  // (AllowCancel).
   void ParallelFor(int64_t total, int64_t cost_ns,
                    const std::function<void(int64_t begin, int64_t end)>& fn);
   int intra_op_threads() const { return intra_op_threads_; }
 
   // The step is aborted and nobody will read what this kernel computes: a long loop outside
-  // ParallelFor looks now and then, and returns whatever it has. Always false for a kernel with a
-  // resource among its inputs, since a variable is never updated in part. One relaxed load.
+  // ParallelFor looks now and then, and returns whatever it has. One relaxed load. Always false for
+  // a kernel with a resource among its inputs, but from AllowCancel to BeginChange.
   bool cancelled() const;
+  // For kernels with a resource. AllowCancel: until BeginChange the kernel changes nothing but its
+  // outputs and memory of its own, or makes changes of which each is whole without the next ones.
+  // BeginChange: Cancelled if the step is aborted, as what was computed so far may lack parts;
+  // else all that follows is done to its end, whatever becomes of the step.
+  void AllowCancel() { cancellable_ = true; }
+  Status BeginChange();
 
   // For asynchronous kernels: `cancel` runs at most once, on the aborting thread, if the step is
   // aborted before Done; it may race with Done, and makes the kernel call Done soon. False, and
@@ -145,6 +151,7 @@ class KernelContext {
   bool may_wait_ = true;
   bool busy_ = false;       // Busy was called
   bool resumable_ = false;  // it changes nothing but its outputs: may be left unfinished, or redone
+  bool cancellable_ = false;  // an abort may cut it now (AllowCancel)
 };
 
 class Kernel {

@@ -7,6 +7,22 @@ std::string FullName(std::string_view container, std::string_view name) {
   return std::string(container) + "/" + std::string(name);
 }
 
+// What a resource holds may be the last handle of another one, as a stack in a stack, and so on:
+// those wait their turn here, so that a long chain needs no deep stack.
+void LetGo(std::shared_ptr<Resource> resource) {
+  thread_local std::vector<std::shared_ptr<Resource>>* waiting = nullptr;
+  if (waiting != nullptr) return waiting->push_back(std::move(resource));
+  std::vector<std::shared_ptr<Resource>> resources;
+  waiting = &resources;
+  resources.push_back(std::move(resource));
+  while (!resources.empty()) {
+    resource = std::move(resources.back());
+    resources.pop_back();
+    resource = nullptr;
+  }
+  waiting = nullptr;
+}
+
 }  // namespace
 
 void ResourceManager::Delete(std::string_view container, std::string_view name) {
@@ -21,6 +37,7 @@ void ResourceManager::Delete(std::string_view container, std::string_view name) 
     in->second.erase(found);
   }
   dropped->OnRemoved();
+  LetGo(std::move(dropped));
 }
 
 void ResourceManager::Clear(const std::vector<std::string>& containers) {

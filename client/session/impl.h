@@ -66,9 +66,14 @@ class Session::Impl : public StepClient {
                                            std::chrono::seconds timeout = kControlTimeout);
 
   // ---- steps.cc
+  // When a call with these options has to end; max(): whenever it does.
+  Clock::time_point DeadlineOf(const RunOptions& options) const;
+  Result<std::vector<Tensor>> RunSignature(const Signature& signature,
+                                           std::span<const Tensor> feeds, const RunOptions& options,
+                                           RunMetadata* metadata);
   Result<std::vector<Tensor>> RunPrepared(const std::shared_ptr<PreparedStep>& prepared,
                                           std::span<const Tensor> feeds, const RunOptions& options,
-                                          RunMetadata* metadata);
+                                          Clock::time_point deadline, RunMetadata* metadata);
   // Begins `count` steps in a row; `steps` gets their ids. `feeds`: as for RunCallable.
   Status Begin(const std::shared_ptr<PreparedStep>& prepared, std::span<const Tensor> feeds,
                const RunOptions& options, uint32_t count, StepInFlight::Listener listener,

@@ -86,7 +86,7 @@ Result<std::shared_ptr<PartialStep>> Session::Impl::BeginPartial(const Signature
   step->fed.assign(signature.feeds.size(), false);
   step->returned_feeds.resize(signature.feeds.size());
   step->unfed = static_cast<int>(signature.feeds.size());
-  MG_ASSIGN_OR_RETURN(step->prepared, master_->Prepare(signature));
+  MG_ASSIGN_OR_RETURN(step->prepared, master_->Prepare(signature, DeadlineOf({})));
   {
     MutexLock lock(mutex_);
     const auto flights = steps_.All();

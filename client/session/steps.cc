@@ -53,11 +53,25 @@ Status Session::Impl::ReachableLocked(const PreparedStep& prepared) const {
   return Status();
 }
 
+Session::Impl::Clock::time_point Session::Impl::DeadlineOf(const RunOptions& options) const {
+  const std::chrono::milliseconds timeout = options.timeout.value_or(options_.operation_timeout);
+  return timeout.count() > 0 ? Clock::now() + timeout : Clock::time_point::max();
+}
+
+Result<std::vector<Tensor>> Session::Impl::RunSignature(const Signature& signature,
+                                                        std::span<const Tensor> feeds,
+                                                        const RunOptions& options,
+                                                        RunMetadata* metadata) {
+  const auto deadline = DeadlineOf(options);
+  MG_ASSIGN_OR_RETURN(const auto prepared, master_->Prepare(signature, deadline));
+  return RunPrepared(prepared, feeds, options, deadline, metadata);
+}
+
 Status Session::Impl::Begin(const std::shared_ptr<PreparedStep>& prepared,
                             std::span<const Tensor> feeds, const RunOptions& options,
                             uint32_t count, StepInFlight::Listener listener, StepIds* steps) {
   const std::chrono::milliseconds timeout = options.timeout.value_or(options_.operation_timeout);
-  const auto deadline = timeout.count() > 0 ? Clock::now() + timeout : Clock::time_point::max();
+  const auto deadline = DeadlineOf(options);
   MutexLock lock(mutex_);
   const auto may_begin = [&]() MG_REQUIRES(mutex_) { return closed_ || steps_.HasRoom(count); };
   if (!may_begin()) {
@@ -140,7 +154,7 @@ bool Session::Impl::WaitOrCancel(const std::atomic<bool>& finished, Clock::time_
 
 Result<std::vector<Tensor>> Session::Impl::RunPrepared(
     const std::shared_ptr<PreparedStep>& prepared, std::span<const Tensor> feeds,
-    const RunOptions& options, RunMetadata* metadata) {
+    const RunOptions& options, Clock::time_point deadline, RunMetadata* metadata) {
   if (options.steps < 1 || (options.steps > 1 && options.trace)) {
     return InvalidArgument(
         "RunOptions: steps is " + std::to_string(options.steps) +
@@ -160,8 +174,6 @@ Result<std::vector<Tensor>> Session::Impl::RunPrepared(
   const auto begin = options.cancelled ? Clock::now() : Clock::time_point();
   const bool caller_looks_up =
       options.cancelled && !prepared->quick.load(std::memory_order_relaxed);
-  const std::chrono::milliseconds timeout = options.timeout.value_or(options_.operation_timeout);
-  const auto deadline = timeout.count() > 0 ? Clock::now() + timeout : Clock::time_point::max();
   RunOptions row_options = options;
   std::atomic<bool> finished = false;
   Result<std::vector<Tensor>> result = std::vector<Tensor>();
@@ -182,7 +194,7 @@ Result<std::vector<Tensor>> Session::Impl::RunPrepared(
     // With a deadline the caller has to come back by then: it leaves to the inter-op threads what
     // may take long and perhaps cannot be cut short.
     Dispatch(*prepared, of_row, steps, options.trace,
-             /*caller_computes=*/timeout.count() <= 0 && !caller_looks_up);
+             /*caller_computes=*/deadline == Clock::time_point::max() && !caller_looks_up);
     if (!WaitOrCancel(finished, deadline, steps.last, options)) {
       Expire(steps.last);
       // This wait needs no deadline: the step ends when every task has stopped or when the grace

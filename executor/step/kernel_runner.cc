@@ -79,9 +79,9 @@ Result<std::vector<Tensor>> KernelRunner::Run(const Graph& graph, NodeId node,
   context.device_ = options_.device;
   context.step_id_ = options_.step_id;
   context.outcome_ = options_.outcome;
-  context.resumable_ = std::none_of(inputs.begin(), inputs.end(), [](const Tensor& input) {
-    return input.dtype() == DT_RESOURCE;
-  });
+  context.resumable_ = context.cancellable_ =
+      std::none_of(inputs.begin(), inputs.end(),
+                   [](const Tensor& input) { return input.dtype() == DT_RESOURCE; });
   context.intra_op_threads_ = options_.pools == nullptr ? 1 : options_.pools->intra_op();
   std::vector<unsigned char> host_inputs, host_outputs;
   if (DeviceMemory* memory = options_.memory) {

@@ -84,7 +84,7 @@ void NodeRunner::Measure(int32_t id, const PlanNode& node, int64_t ns) {
 void NodeRunner::ComputeAsync(const PlanNode& node, AsyncFrame& frame, Done done) {
   EnterDevice(node.device);
   frame.context = context_;
-  frame.context.resumable_ = false;
+  frame.context.resumable_ = frame.context.cancellable_ = false;
   frame.context.inputs_ = {&slots_[node.first_input], node.num_inputs};
   frame.context.outputs_ = frame.outputs;
   frame.context.output_dtypes_ = dtypes_ + node.first_dtype;

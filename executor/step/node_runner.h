@@ -62,7 +62,7 @@ class NodeRunner {
     context_.inputs_ = {slots_ + node.first_input, node.num_inputs};
     context_.outputs_ = {outputs_, node.num_outputs};
     context_.output_dtypes_ = dtypes_ + node.first_dtype;
-    context_.resumable_ = node.resumable;
+    context_.resumable_ = context_.cancellable_ = node.resumable;
   }
   void EnterDevice(uint16_t index);
   Status ComputeSerial(const PlanNode& node);

@@ -185,9 +185,19 @@ Status Helper::Send(const std::string& question) {
   const auto size = static_cast<uint32_t>(question.size());
   std::string bytes(reinterpret_cast<const char*>(&size), sizeof size);
   bytes += question;
+  const int64_t until = NowMs() + kAnswerMs;
   for (size_t sent = 0; sent < bytes.size();) {
-    const ssize_t n = send(socket_, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
+    const ssize_t n =
+        send(socket_, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EAGAIN) {
+      pollfd wait{socket_, POLLOUT, 0};
+      const int64_t left = until - NowMs();
+      const int ready = left <= 0 ? 0 : poll(&wait, 1, static_cast<int>(left));
+      if (ready > 0 || (ready < 0 && errno == EINTR)) continue;
+      return DeadlineExceeded("the process that asks TensorFlow read nothing for " +
+                              std::to_string(kAnswerMs / 1000) + " s");
+    }
     if (n <= 0) return Unavailable("the process that asks TensorFlow has ended");
     sent += static_cast<size_t>(n);
   }

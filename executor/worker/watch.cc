@@ -128,7 +128,8 @@ std::optional<PeerWatch::Time> Worker::Impl::LookAfter(WorkerSession& session,
     for (StepWatch::Sight& flight : flights) {
       for (StepWatch::Awaited& awaited : flight.awaits) {
         session.watched.insert(awaited.peer);
-        // The question may overtake a run-step that is behind what has not left yet.
+        // The ping may arrive before the run-step message, which waits behind unsent payloads: a
+        // peer that has not begun the step is not lost then.
         if (Leaving(session, awaited.peer)) awaited.lost_if_not_begun = false;
       }
     }
@@ -137,7 +138,8 @@ std::optional<PeerWatch::Time> Worker::Impl::LookAfter(WorkerSession& session,
         session.watched.insert(session.IndexOf(*peer));
     }
   }
-  // Peers that a collective still sends to are watched even after the step.
+  // Also watch peers that have not taken all messages yet, even if no step runs: a collective may
+  // still send to them.
   for (int peer = 0; peer < static_cast<int>(session.peers.size()); ++peer) {
     if (!Leaving(session, peer)) continue;
     session.watched.insert(peer);

@@ -2,7 +2,6 @@
 // and Wait are asynchronous, so that a step that waits holds no thread. What a Take gets is added
 // up if it is dense, and put one after the other if it is sparse: adding rows of one index is left
 // to the graph.
-#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
@@ -13,6 +12,7 @@
 #include "ops/accumulator/accumulator_resource_cpu.h"
 #include "ops/accumulator/step_gate_cpu.h"
 #include "ops/cpu/kernel_util.h"
+#include "ops/gpu/moves.h"
 #include "ops/variable/handle_cpu.h"
 
 namespace monograph::ops::accumulator {
@@ -56,7 +56,7 @@ Status Concatenate(KernelContext& c, int output, std::vector<Tensor> parts) {
   MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(output, shape));
   char* to = static_cast<char*>(out->raw());
   for (const Tensor& part : parts) {
-    if (part.bytes() > 0) std::memcpy(to, part.raw(), part.bytes());
+    MG_RETURN_IF_ERROR(HostMoves::Copy(c, to, part.raw(), part.bytes()));
     to += part.bytes();
   }
   return Status();
@@ -70,7 +70,7 @@ class ApplyKernel : public Kernel {
     MG_ASSIGN_OR_RETURN(const auto accumulator, FindResource<AccumulatorResource>(c));
     MG_RETURN_IF_ERROR(CheckType(*accumulator, dtype_, DT_INVALID));
     MG_ASSIGN_OR_RETURN(const int64_t local_step, IntOf(c.input(1), "local_step"));
-    return accumulator->Apply(local_step, rank_, c.TakeInput(2), {}, c.allocator());
+    return accumulator->Apply(c, local_step, rank_, c.TakeInput(2), {});
   }
 
  private:
@@ -88,7 +88,7 @@ class SparseApplyKernel : public Kernel {
     MG_ASSIGN_OR_RETURN(const auto accumulator, FindResource<AccumulatorResource>(c));
     MG_RETURN_IF_ERROR(CheckType(*accumulator, dtype_, indices_));
     MG_ASSIGN_OR_RETURN(const int64_t local_step, IntOf(c.input(1), "local_step"));
-    return accumulator->Apply(local_step, rank_, c.TakeInput(3), c.TakeInput(2), c.allocator());
+    return accumulator->Apply(c, local_step, rank_, c.TakeInput(3), c.TakeInput(2));
   }
 
  private:
@@ -121,7 +121,10 @@ class TakeKernel : public AsyncKernel {
   }
 
  private:
+  // An abort may cut the sum: the gradients have left the accumulator by then, and are lost with
+  // the step.
   static Status Reduce(KernelContext& c, bool mean, AccumulatorResource::Taken taken) {
+    c.AllowCancel();
     const int64_t divide_by = mean ? taken.count : 1;
     if (!taken.indices.empty()) return Join(c, divide_by, std::move(taken));
     if (taken.gradients.size() == 1 && divide_by == 1) {

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "ops/cpu/slices_cpu.h"
+
 namespace monograph::ops::accumulator {
 namespace {
 
@@ -78,7 +80,8 @@ std::string AccumulatorSpec::ToString() const {
          (mean ? ", MEAN)" : ", SUM)");
 }
 
-Status AccumulatorResource::Check(const Tensor& gradient, const Tensor& indices) const {
+Status AccumulatorResource::Check(const KernelContext& c, const Tensor& gradient,
+                                  const Tensor& indices) const {
   const std::string who = "accumulator '" + spec_.name + "': ";
   PartialShape expected = spec_.shape;
   if (spec_.sparse() && expected.known_rank()) expected.set_dim(0, -1);
@@ -92,20 +95,16 @@ Status AccumulatorResource::Check(const Tensor& gradient, const Tensor& indices)
                            " with indices of shape " + indices.shape().ToString());
   }
   const int64_t rows = spec_.shape.known_rank() ? spec_.shape.dim(0) : -1;
-  for (int64_t i = 0; rows >= 0 && i < indices.elements(); ++i) {
-    const int64_t index =
-        indices.dtype() == DT_INT32 ? indices.data<int32_t>()[i] : indices.data<int64_t>()[i];
-    if (index < 0 || index >= rows) {
-      return InvalidArgument(who + "indices[" + std::to_string(i) + "] = " + std::to_string(index) +
-                             " is not in [0, " + std::to_string(rows) + ")");
-    }
-  }
-  return Status();
+  return rows < 0
+             ? Status()
+             : CheckRowIndices(c, rows, indices).WithContext("accumulator '" + spec_.name + "'");
 }
 
-Status AccumulatorResource::Apply(int64_t local_step, int64_t rank, Tensor gradient, Tensor indices,
-                                  Allocator* allocator) {
-  MG_RETURN_IF_ERROR(Check(gradient, indices));
+Status AccumulatorResource::Apply(KernelContext& c, int64_t local_step, int64_t rank,
+                                  Tensor gradient, Tensor indices) {
+  c.AllowCancel();
+  MG_RETURN_IF_ERROR(Check(c, gradient, indices));
+  MG_RETURN_IF_ERROR(c.BeginChange());
   Waiter waiter;
   Taken taken;
   {
@@ -127,7 +126,7 @@ Status AccumulatorResource::Apply(int64_t local_step, int64_t rank, Tensor gradi
     if (rank >= 0) {
       AddRanked(rank, std::move(gradient), std::move(indices));
     } else {
-      MG_RETURN_IF_ERROR(AddUnranked(std::move(gradient), std::move(indices), allocator));
+      MG_RETURN_IF_ERROR(AddUnranked(std::move(gradient), std::move(indices), c.allocator()));
     }
     if (!TakeIfReady(&waiter, &taken)) return Status();
   }

@@ -46,9 +46,8 @@ class AccumulatorResource : public Resource,
   const AccumulatorSpec& spec() const { return spec_; }
 
   // `rank` -1: none. `indices`: of rows, else empty. May call completions of others before it
-  // returns.
-  Status Apply(int64_t local_step, int64_t rank, Tensor gradient, Tensor indices,
-               Allocator* allocator);
+  // returns. An aborted step's gradient is added whole or not at all.
+  Status Apply(KernelContext& c, int64_t local_step, int64_t rank, Tensor gradient, Tensor indices);
   // `done` runs once, on the thread that brings the last gradient or ends the step.
   void Take(KernelContext& c, int64_t num_required, TakenFn done);
   void SetGlobalStep(int64_t step);
@@ -71,7 +70,7 @@ class AccumulatorResource : public Resource,
   };
 
   // Whether the gradient fits the variable.
-  Status Check(const Tensor& gradient, const Tensor& indices) const;
+  Status Check(const KernelContext& c, const Tensor& gradient, const Tensor& indices) const;
   Status AddUnranked(Tensor gradient, Tensor indices, Allocator* allocator) MG_REQUIRES(mutex_);
   void AddRanked(int64_t rank, Tensor gradient, Tensor indices) MG_REQUIRES(mutex_);
   // The waiter that gets its gradients now, if there is one, and what it gets.

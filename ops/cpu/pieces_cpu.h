@@ -12,6 +12,9 @@ namespace monograph {
 // Elements of a cheap loop (some nanoseconds each) between two looks.
 inline constexpr int64_t kPiece = int64_t{1} << 16;
 
+// What a kernel returns whose loop was cut.
+inline Status StepAborted() { return Cancelled("the step was aborted"); }
+
 // fn(begin, end) over [0, total), in order, in pieces of at most `piece`. Once the step is aborted
 // the rest is left out: false, and nobody will read what the kernel computes.
 template <typename Fn>

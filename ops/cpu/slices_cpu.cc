@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "base/independent_loop.h"
+#include "ops/check_indices.h"
 #include "ops/cpu/looks_cpu.h"
 
 namespace monograph {
@@ -163,12 +164,23 @@ Status CheckNdShapes(const Shape& shape, const Shape& indices, const Shape& upda
   return fits ? Status() : SlicesDoNotFit(shape, indices, updates, whole);
 }
 
+Status CheckRowIndices(const KernelContext& c, int64_t limit, const Tensor& indices) {
+  return WithIndices(indices, [&](auto all) {
+    Status status;
+    const bool whole = InPieces(c, indices.elements(), [&](int64_t begin, int64_t end) {
+      const auto piece = all.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
+      if (status.ok()) status = ops::CheckIndices(piece, limit, "indices", begin);
+    });
+    return whole ? status : StepAborted();
+  });
+}
+
 Status CheckNdIndices(const KernelContext& c, const Shape& shape, const Tensor& indices) {
   const auto depth = static_cast<size_t>(DepthOf(indices));
   Looks looks(c);
   return WithIndices(indices, [&](auto span) {
     for (size_t at = 0; depth > 0 && at < span.size(); at += depth) {
-      if (!looks.GoOn(1)) return Cancelled("the step was aborted");
+      if (!looks.GoOn(1)) return StepAborted();
       const auto index = span.subspan(at, depth);
       bool inside = true;
       for (size_t i = 0; i < depth; ++i)

@@ -36,7 +36,10 @@ inline int DepthOf(const Tensor& indices) {
 // shape of these slices. `whole` is what errors call the tensor.
 Status CheckNdShapes(const Shape& shape, const Shape& indices, const Shape& updates,
                      const std::string& whole);
-// Cancelled once the step is aborted: they are not checked then.
+// These return Cancelled once the step is aborted: indices are not all checked then.
+// Whether each of them is in [0, limit).
+Status CheckRowIndices(const KernelContext& c, int64_t limit, const Tensor& indices);
+// Whether each vector of them names a slice of a tensor of that shape.
 Status CheckNdIndices(const KernelContext& c, const Shape& shape, const Tensor& indices);
 
 // The numbers of slices [first, first + n) that `indices` name, which have been checked.

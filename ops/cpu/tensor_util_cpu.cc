@@ -7,6 +7,7 @@
 
 #include "base/pool_allocator.h"
 #include "ops/cpu/copy_elements_cpu.h"
+#include "ops/cpu/looks_cpu.h"
 #include "ops/gpu/moves.h"
 
 namespace monograph {
@@ -172,7 +173,11 @@ Status JoinRows(KernelContext& c, int output, std::span<const Tensor> values,
   MG_ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
   MG_ASSIGN_OR_RETURN(Tensor * joined, c.AllocateOutput(output, shape));
   ops::RowParts parts;
-  for (const Tensor& value : values) parts.Add(value.raw(), value.bytes());
+  Looks looks(c);
+  for (const Tensor& value : values) {
+    if (!looks.GoOn(5)) return StepAborted();
+    parts.Add(value.raw(), value.bytes());
+  }
   return ops::HostMoves::Join(c, joined->dtype(), parts.span(), 1, joined->raw());
 }
 

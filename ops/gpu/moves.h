@@ -84,6 +84,7 @@ struct HostMoves {
     size_t at = 0;
     const size_t pitch = Pitch(parts);
     for (const RowPart& part : parts) {
+      if (c.cancelled()) return Status();
       Blocks(c, dtype, static_cast<const char*>(part.data), static_cast<char*>(to) + at, outer,
              part.bytes, part.bytes, pitch);
       at += part.bytes;
@@ -96,6 +97,7 @@ struct HostMoves {
     size_t at = 0;
     const size_t pitch = Pitch(parts);
     for (const RowPart& part : parts) {
+      if (c.cancelled()) return Status();
       Blocks(c, dtype, static_cast<const char*>(from) + at,
              static_cast<char*>(const_cast<void*>(part.data)), outer, part.bytes, pitch,
              part.bytes);

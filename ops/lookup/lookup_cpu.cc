@@ -1,5 +1,9 @@
 // Tables and their kernels. Keys and values are held as bytes, those of strings as they are, so
 // that one class serves all types. A call takes the table's lock once, for all of its keys.
+//
+// What fills a table is put together apart, so that an error or an aborted step leaves the table as
+// it was. An insertion has its room before the first key goes in, and so cannot run out of memory
+// half-way; where its step is aborted, or that of a removal, the keys up to there are done.
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
@@ -14,6 +18,7 @@
 #include "base/input_file.h"
 #include "base/mutex.h"
 #include "ops/cpu/element_types_cpu.h"
+#include "ops/cpu/looks_cpu.h"
 #include "ops/cpu/room_cpu.h"
 #include "ops/text/parse_number.h"
 #include "ops/variable/handle_cpu.h"
@@ -40,6 +45,9 @@ std::string BytesAt(const Tensor& tensor, int64_t i) {
   const size_t bytes = DTypeSize(tensor.dtype());
   return {static_cast<const char*>(tensor.raw()) + static_cast<size_t>(i) * bytes, bytes};
 }
+size_t SizeAt(const Tensor& tensor, int64_t i) {
+  return tensor.dtype() == DT_STRING ? tensor.strings()[i].size() : DTypeSize(tensor.dtype());
+}
 void SetBytes(const std::string& bytes, Tensor* tensor, int64_t i) {
   if (tensor->dtype() == DT_STRING) {
     tensor->strings()[i] = bytes;
@@ -48,6 +56,9 @@ void SetBytes(const std::string& bytes, Tensor* tensor, int64_t i) {
                 bytes.data(), bytes.size());
   }
 }
+
+// What one key costs, in units of Looks, beside the bytes of its text.
+constexpr int64_t kPerKey = 150;
 
 class Table : public Resource {
  public:
@@ -63,7 +74,7 @@ class Table : public Resource {
   }
 
   // Fills a table that is filled once. A second time must bring the same.
-  Status Initialize(const Tensor& keys, const Tensor& values) {
+  Status Initialize(KernelContext& c, const Tensor& keys, const Tensor& values) {
     MG_RETURN_IF_ERROR(CheckTypes(keys.dtype(), values.dtype()));
     if (spec_.is_mutable)
       return InvalidArgument("table '" + spec_.name + "' is mutable and is not initialized");
@@ -71,108 +82,212 @@ class Table : public Resource {
       return InvalidArgument("keys and values must be vectors of one length, got " +
                              keys.shape().ToString() + " and " + values.shape().ToString());
     }
-    Entries entries;
-    size_t used = 0;
-    Room room;
-    for (int64_t i = 0; i < keys.elements(); ++i) {
-      std::string value = BytesAt(values, i);
-      const auto [at, fresh] = entries.emplace(BytesAt(keys, i), value);
-      if (fresh) used += SizeOf(at->first, at->second);
-      MG_RETURN_IF_ERROR(room.Hold(used, named_));
-      if (!fresh && at->second != value) {
-        return FailedPrecondition("table '" + spec_.name + "' gets different values for key " +
-                                  std::to_string(i));
-      }
-    }
+    Contents made;
+    MG_RETURN_IF_ERROR(Make(c, keys, values, /*repeated=*/false, &made));
     MutexLock lock(mutex_);
-    if (initialized_ && entries != entries_) {
-      return FailedPrecondition("Table '" + spec_.name +
-                                "' was already initialized with different data.");
-    }
-    entries_ = std::move(entries);
-    used_ = used;
-    room_ = std::move(room);
+    if (initialized_) return RequireSame(c, made.entries);
+    MG_RETURN_IF_ERROR(c.BeginChange());
+    std::swap(contents_, made);
     initialized_ = true;
     return Status();
   }
 
-  Status Find(const Tensor& keys, const Tensor& fallback, Tensor* values) const {
+  Status Find(KernelContext& c, const Tensor& keys, const Tensor& fallback, Tensor* values) const {
     const std::string otherwise = BytesAt(fallback, 0);
+    Looks looks(c);
     MutexLock lock(mutex_);
     MG_RETURN_IF_ERROR(RequireFilled());
+    const Entries& entries = contents_.entries;
     for (int64_t i = 0; i < keys.elements(); ++i) {
-      const auto at = entries_.find(BytesAt(keys, i));
-      SetBytes(at == entries_.end() ? otherwise : at->second, values, i);
+      const std::string key = BytesAt(keys, i);
+      const auto at = entries.find(key);
+      const std::string& value = at == entries.end() ? otherwise : at->second;
+      if (!looks.GoOn(Work(key, value))) return StepAborted();
+      SetBytes(value, values, i);
     }
     return Status();
   }
 
-  // `anew`: what was there goes.
-  Status Insert(const Tensor& keys, const Tensor& values, bool anew) {
-    MG_RETURN_IF_ERROR(CheckTypes(keys.dtype(), values.dtype()));
-    MG_RETURN_IF_ERROR(RequireMutable());
-    if (keys.shape() != values.shape()) {
-      return InvalidArgument("keys of shape " + keys.shape().ToString() + " and values of shape " +
-                             values.shape().ToString() + " differ");
-    }
+  Status Insert(KernelContext& c, const Tensor& keys, const Tensor& values) {
+    MG_RETURN_IF_ERROR(CheckInsertion(keys, values));
+    Looks looks(c);
     MutexLock lock(mutex_);
-    if (anew) {
-      entries_.clear();
-      used_ = 0;
-    }
+    MG_RETURN_IF_ERROR(MakeRoom(c, keys, values));
+    Status status;
     for (int64_t i = 0; i < keys.elements(); ++i) {
-      const std::string key = BytesAt(keys, i), value = BytesAt(values, i);
-      const auto at = entries_.find(key);
-      const size_t used =
-          used_ - (at == entries_.end() ? 0 : SizeOf(key, at->second)) + SizeOf(key, value);
-      MG_RETURN_IF_ERROR(room_.Hold(used, named_));
-      used_ = used;
-      if (at == entries_.end()) {
-        entries_.emplace(key, value);
-      } else {
-        at->second = value;
+      std::string key = BytesAt(keys, i), value = BytesAt(values, i);
+      if (!looks.GoOn(Work(key, value))) {
+        status = StepAborted();
+        break;
       }
+      contents_.Set(std::move(key), std::move(value));
     }
+    MG_RETURN_IF_ERROR(contents_.room.Hold(contents_.used, named_));  // no more than it has
+    return status;
+  }
+
+  // Takes the place of what was there.
+  Status Import(KernelContext& c, const Tensor& keys, const Tensor& values) {
+    MG_RETURN_IF_ERROR(CheckInsertion(keys, values));
+    Contents made;  // then what was there, which is given back without the lock
+    MG_RETURN_IF_ERROR(Make(c, keys, values, /*repeated=*/true, &made));
+    MG_RETURN_IF_ERROR(c.BeginChange());
+    MutexLock lock(mutex_);
+    std::swap(contents_, made);
     return Status();
   }
-  Status Remove(const Tensor& keys) {
+
+  Status Remove(KernelContext& c, const Tensor& keys) {
     MG_RETURN_IF_ERROR(CheckTypes(keys.dtype(), spec_.value));
     MG_RETURN_IF_ERROR(RequireMutable());
+    Looks looks(c);
     MutexLock lock(mutex_);
+    Status status;
     for (int64_t i = 0; i < keys.elements(); ++i) {
-      const auto at = entries_.find(BytesAt(keys, i));
-      if (at == entries_.end()) continue;
-      used_ -= SizeOf(at->first, at->second);
-      entries_.erase(at);
+      const std::string key = BytesAt(keys, i);
+      if (!looks.GoOn(Work(key, {}))) {
+        status = StepAborted();
+        break;
+      }
+      const auto at = contents_.entries.find(key);
+      if (at == contents_.entries.end()) continue;
+      contents_.used -= SizeOf(at->first.size(), at->second.size());
+      contents_.entries.erase(at);
     }
-    return room_.Hold(used_, named_);
+    MG_RETURN_IF_ERROR(contents_.room.Hold(contents_.used, named_));
+    return status;
   }
 
   // With room for them.
-  Result<std::vector<std::pair<std::string, std::string>>> All(Room* room) const {
+  Result<std::vector<std::pair<std::string, std::string>>> All(KernelContext& c, Room* room) const {
+    Looks looks(c);
     MutexLock lock(mutex_);
     MG_RETURN_IF_ERROR(RequireFilled());
-    MG_RETURN_IF_ERROR(room->Hold(used_, named_));
-    return std::vector<std::pair<std::string, std::string>>(entries_.begin(), entries_.end());
+    const Entries& entries = contents_.entries;
+    // And for the pointers by which the caller sorts them, and the sort's own.
+    MG_RETURN_IF_ERROR(room->Hold(contents_.used + 2 * sizeof(void*) * entries.size(), named_));
+    std::vector<std::pair<std::string, std::string>> all;
+    all.reserve(entries.size());
+    for (const auto& [key, value] : entries) {
+      if (!looks.GoOn(Work(key, value))) return StepAborted();
+      all.emplace_back(key, value);
+    }
+    return all;
   }
   int64_t size() const {
     MutexLock lock(mutex_);
-    return static_cast<int64_t>(entries_.size());
+    return static_cast<int64_t>(contents_.entries.size());
   }
 
   std::string DebugString() const override { return spec_.ToString() + " " + spec_.name; }
   int64_t bytes() const override {
     MutexLock lock(mutex_);
-    return static_cast<int64_t>(used_);
+    return static_cast<int64_t>(contents_.used);
   }
 
  private:
   using Entries = std::unordered_map<std::string, std::string>;
 
   // In memory, with the node and its place in the table.
-  static size_t SizeOf(const std::string& key, const std::string& value) {
+  static size_t SizeOf(size_t key, size_t value) {
     constexpr size_t kNode = 40;
-    return kNode + 2 * sizeof(std::string) + key.size() + value.size();
+    return kNode + 2 * sizeof(std::string) + key + value;
+  }
+  static int64_t Work(std::string_view key, std::string_view value) {
+    return kPerKey + static_cast<int64_t>(key.size() + value.size());
+  }
+
+  struct Contents {
+    Entries entries;
+    size_t used = 0;  // bytes, for which there is room
+    Room room;
+
+    void Set(std::string key, std::string value) {
+      const auto at = entries.find(key);
+      if (at == entries.end()) {
+        used += SizeOf(key.size(), value.size());
+        entries.emplace(std::move(key), std::move(value));
+      } else {
+        used += value.size();
+        used -= at->second.size();
+        at->second = std::move(value);
+      }
+    }
+  };
+
+  // Contents of these keys and values alone. `repeated`: a key may come again with another value,
+  // of which the last one counts.
+  Status Make(KernelContext& c, const Tensor& keys, const Tensor& values, bool repeated,
+              Contents* made) const {
+    const int64_t n = keys.elements();
+    // All places at once: to move all keys to more places is a single, long call.
+    const size_t places = static_cast<size_t>(n) * sizeof(void*);
+    MG_RETURN_IF_ERROR(made->room.Hold(places, named_));
+    made->entries.reserve(static_cast<size_t>(n));
+    Looks looks(c);
+    for (int64_t i = 0; i < n; ++i) {
+      std::string key = BytesAt(keys, i), value = BytesAt(values, i);
+      if (!looks.GoOn(Work(key, value))) return StepAborted();
+      MG_RETURN_IF_ERROR(
+          made->room.Hold(places + made->used + SizeOf(key.size(), value.size()), named_));
+      if (!repeated) {
+        const auto at = made->entries.find(key);
+        if (at != made->entries.end() && at->second != value) {
+          return FailedPrecondition("table '" + spec_.name + "' gets different values for key " +
+                                    std::to_string(i));
+        }
+      }
+      made->Set(std::move(key), std::move(value));
+    }
+    if (made->entries.size() < static_cast<size_t>(n) / 4) made->entries.rehash(0);
+    return made->room.Hold(made->used, named_);
+  }
+
+  Status CheckInsertion(const Tensor& keys, const Tensor& values) const {
+    MG_RETURN_IF_ERROR(CheckTypes(keys.dtype(), values.dtype()));
+    MG_RETURN_IF_ERROR(RequireMutable());
+    if (keys.shape() == values.shape()) return Status();
+    return InvalidArgument("keys of shape " + keys.shape().ToString() + " and values of shape " +
+                           values.shape().ToString() + " differ");
+  }
+
+  // Room for all keys that are to go in, as if none of them was given twice; and where there is
+  // none if all were new, for those that are.
+  Status MakeRoom(KernelContext& c, const Tensor& keys, const Tensor& values) MG_REQUIRES(mutex_) {
+    const int64_t n = keys.elements();
+    Looks looks(c);
+    size_t bytes = contents_.used;
+    for (int64_t i = 0; i < n; ++i) {
+      if (!looks.GoOn(5)) return StepAborted();
+      bytes += SizeOf(SizeAt(keys, i), SizeAt(values, i));
+    }
+    if (contents_.room.Hold(bytes, named_).ok()) return Status();
+    bytes = contents_.used;
+    for (int64_t i = 0; i < n; ++i) {
+      const std::string key = BytesAt(keys, i);
+      if (!looks.GoOn(Work(key, {}))) return StepAborted();
+      const auto at = contents_.entries.find(key);
+      const size_t value = SizeAt(values, i);
+      if (at == contents_.entries.end()) {
+        bytes += SizeOf(key.size(), value);
+      } else if (value > at->second.size()) {
+        bytes += value - at->second.size();
+      }
+    }
+    return contents_.room.Hold(bytes, named_);
+  }
+
+  Status RequireSame(KernelContext& c, const Entries& entries) const MG_REQUIRES(mutex_) {
+    bool same = entries.size() == contents_.entries.size();
+    Looks looks(c);
+    for (auto it = entries.begin(); same && it != entries.end(); ++it) {
+      if (!looks.GoOn(Work(it->first, it->second))) return StepAborted();
+      const auto at = contents_.entries.find(it->first);
+      same = at != contents_.entries.end() && at->second == it->second;
+    }
+    if (same) return Status();
+    return FailedPrecondition("Table '" + spec_.name +
+                              "' was already initialized with different data.");
   }
 
   Status RequireFilled() const MG_REQUIRES(mutex_) {
@@ -188,9 +303,7 @@ class Table : public Resource {
   const TableSpec spec_;
   const std::string named_ = "table '" + spec_.name + "'";
   mutable Mutex mutex_;
-  Entries entries_ MG_GUARDED_BY(mutex_);
-  size_t used_ MG_GUARDED_BY(mutex_) = 0;  // bytes, for which there is room
-  Room room_ MG_GUARDED_BY(mutex_);
+  Contents contents_ MG_GUARDED_BY(mutex_);
   bool initialized_ MG_GUARDED_BY(mutex_) = false;
 };
 
@@ -215,7 +328,8 @@ class FindKernel : public Kernel {
     MG_RETURN_IF_ERROR(table->CheckTypes(c.input(1).dtype(), c.input(2).dtype()));
     if (c.input(2).elements() != 1) return InvalidArgument("default_value must be a scalar");
     MG_ASSIGN_OR_RETURN(Tensor * values, c.AllocateOutput(0, c.input(1).shape()));
-    return table->Find(c.input(1), c.input(2), values);
+    c.AllowCancel();
+    return table->Find(c, c.input(1), c.input(2), values);
   }
 };
 
@@ -224,7 +338,8 @@ class InitializeKernel : public Kernel {
   explicit InitializeKernel(const KernelConstruction&) {}
   Status Compute(KernelContext& c) override {
     MG_ASSIGN_OR_RETURN(const std::shared_ptr<Table> table, FindResource<Table>(c));
-    return table->Initialize(c.input(1), c.input(2));
+    c.AllowCancel();
+    return table->Initialize(c, c.input(1), c.input(2));
   }
 };
 
@@ -235,8 +350,10 @@ class InsertKernel : public Kernel {
   explicit InsertKernel(const KernelConstruction&) {}
   Status Compute(KernelContext& c) override {
     MG_ASSIGN_OR_RETURN(const std::shared_ptr<Table> table, FindResource<Table>(c));
-    if (kAnew && !table->spec().is_mutable) return table->Initialize(c.input(1), c.input(2));
-    return table->Insert(c.input(1), c.input(2), kAnew);
+    c.AllowCancel();
+    if constexpr (!kAnew) return table->Insert(c, c.input(1), c.input(2));
+    return table->spec().is_mutable ? table->Import(c, c.input(1), c.input(2))
+                                    : table->Initialize(c, c.input(1), c.input(2));
   }
 };
 
@@ -245,7 +362,8 @@ class RemoveKernel : public Kernel {
   explicit RemoveKernel(const KernelConstruction&) {}
   Status Compute(KernelContext& c) override {
     MG_ASSIGN_OR_RETURN(const std::shared_ptr<Table> table, FindResource<Table>(c));
-    return table->Remove(c.input(1));
+    c.AllowCancel();
+    return table->Remove(c, c.input(1));
   }
 };
 
@@ -255,15 +373,24 @@ class ExportKernel : public Kernel {
   Status Compute(KernelContext& c) override {
     MG_ASSIGN_OR_RETURN(const std::shared_ptr<Table> table, FindResource<Table>(c));
     MG_RETURN_IF_ERROR(table->CheckTypes(c.output_dtype(0), c.output_dtype(1)));
+    c.AllowCancel();
     Room room;
-    MG_ASSIGN_OR_RETURN(auto entries, table->All(&room));
-    std::sort(entries.begin(), entries.end());  // the same order each time
+    MG_ASSIGN_OR_RETURN(const auto entries, table->All(c, &room));
+    std::vector<const std::pair<std::string, std::string>*> order;
+    order.reserve(entries.size());
+    for (const auto& entry : entries) order.push_back(&entry);
+    const auto less = [](const auto* a, const auto* b) { return a->first < b->first; };
+    if (!StableSort(c, &order, less)) return StepAborted();  // the same order each time
     const Shape shape{static_cast<int64_t>(entries.size())};
     MG_ASSIGN_OR_RETURN(Tensor * keys, c.AllocateOutput(0, shape));
     MG_ASSIGN_OR_RETURN(Tensor * values, c.AllocateOutput(1, shape));
-    for (size_t i = 0; i < entries.size(); ++i) {
-      SetBytes(entries[i].first, keys, static_cast<int64_t>(i));
-      SetBytes(entries[i].second, values, static_cast<int64_t>(i));
+    Looks looks(c);
+    for (size_t i = 0; i < order.size(); ++i) {
+      const auto& [key, value] = *order[i];
+      if (!looks.GoOn(kPerKey + static_cast<int64_t>(key.size() + value.size())))
+        return StepAborted();
+      SetBytes(key, keys, static_cast<int64_t>(i));
+      SetBytes(value, values, static_cast<int64_t>(i));
     }
     return Status();
   }
@@ -294,19 +421,26 @@ class FromFileKernel : public Kernel {
     if (c.input(1).elements() != 1 || c.input(1).dtype() != DT_STRING)
       return InvalidArgument("filename must be one string");
     if (delimiter_.size() != 1) return InvalidArgument("delimiter must be one character");
+    c.AllowCancel();
+    Looks looks(c);
     const std::string& path = *c.input(1).strings();
     Room room;  // for the file and its lines, until they are in the table
     std::error_code error;
     if (const uintmax_t size = std::filesystem::file_size(path, error); !error)
       MG_RETURN_IF_ERROR(room.Hold(size, "'" + path + "'"));
     MG_ASSIGN_OR_RETURN(const std::string text, ReadInputFile("vocabulary", path, kMostDataBytes));
-    const auto most = static_cast<size_t>(std::count(text.begin(), text.end(), '\n')) + 1;
+    size_t most = 1;
+    const bool counted = InParts(&looks, text, [&most](std::string_view part) {
+      most += static_cast<size_t>(std::count(part.begin(), part.end(), '\n'));
+    });
+    if (!counted) return StepAborted();
     MG_RETURN_IF_ERROR(
         room.Hold(text.size() + 2 * most * sizeof(std::string_view), "'" + path + "'"));
     std::vector<std::string_view> lines;
     for (size_t begin = 0; begin < text.size();) {
       const size_t end = std::min(text.find('\n', begin), text.size());
       std::string_view line = std::string_view(text).substr(begin, end - begin);
+      if (!looks.GoOn(line)) return StepAborted();
       if (line.ends_with('\r')) line.remove_suffix(1);
       if (size_ < 0 || static_cast<int64_t>(lines.size()) < size_) lines.push_back(line);
       begin = end + 1;
@@ -321,10 +455,11 @@ class FromFileKernel : public Kernel {
     MG_ASSIGN_OR_RETURN(Tensor values, Tensor::Allocate(spec.value, Shape{n}));
     for (int64_t i = 0; i < n; ++i) {
       const std::string_view line = lines[static_cast<size_t>(i)];
+      if (!looks.GoOn(line)) return StepAborted();
       MG_RETURN_IF_ERROR(Put(path, line, i, key_, &keys));
       MG_RETURN_IF_ERROR(Put(path, line, i, value_, &values));
     }
-    return table->Initialize(keys, values);
+    return table->Initialize(c, keys, values);
   }
 
  private:

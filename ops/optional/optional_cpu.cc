@@ -17,6 +17,9 @@ class Optional : public VariantValue {
 
   std::string_view type_name() const override { return "tensorflow::data::Optional"; }
   int nesting() const override { return nesting_; }
+  bool holds_handles() const override {
+    return std::any_of(components_.begin(), components_.end(), HoldsHandles);
+  }
   Result<Variant> ZerosLike(const OfTensor& of) const override {
     std::vector<Tensor> zeros = components_;
     for (Tensor& component : zeros) {

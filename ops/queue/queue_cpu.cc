@@ -3,7 +3,6 @@
 // which share the input's memory in a FIFO queue and are copied in a shuffled one. Dequeuing many
 // copies the elements into one tensor per component.
 #include <algorithm>
-#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
@@ -11,6 +10,8 @@
 
 #include "executor/kernel.h"
 #include "ops/cpu/copy_elements_cpu.h"
+#include "ops/cpu/looks_cpu.h"
+#include "ops/gpu/moves.h"
 #include "ops/queue/queue_resource_cpu.h"
 #include "ops/variable/handle_cpu.h"
 
@@ -19,6 +20,9 @@ namespace {
 
 using variable::FindResource;
 using Tuple = QueueResource::Tuple;
+
+// What a tuple costs, in units of Looks, beside the copy of its elements.
+constexpr int64_t kPerTuple = 50;
 
 enum class Order : uint8_t { kFirst, kPadded, kPriority, kShuffled };
 
@@ -91,6 +95,7 @@ class EnqueueKernel : public AsyncKernel {
       : types_(k.attr<std::vector<DType>>("Tcomponents")), many_(k.op() == "QueueEnqueueManyV2") {}
 
   void ComputeAsync(KernelContext& c, Done done) override {
+    c.AllowCancel();
     auto queue = FindResource<QueueResource>(c);
     if (!queue.ok()) return done(queue.status());
     if (Status fits = Check(c, **queue); !fits.ok()) return done(fits);
@@ -129,15 +134,18 @@ class EnqueueKernel : public AsyncKernel {
       return tuples;
     }
     tuples.resize(count);
+    Looks looks(c);
     for (int i = 0; i < components; ++i) {
       const Tensor rows = c.TakeInput(1 + i);
       const Shape shape(rows.shape().dims().subspan(1));
       for (size_t row = 0; row < tuples.size(); ++row) {
         const auto at = static_cast<int64_t>(row);
+        if (!looks.GoOn(kPerTuple)) return StepAborted();
         Tensor element = rows.Slice(at, at + 1).Reshaped(shape);
         // The rows of a batch leave a shuffled queue at very different times: a copy keeps one row
         // from holding the memory of all.
         if (spec.shuffle) {
+          if (!looks.GoOn(static_cast<int64_t>(element.bytes() / 8))) return StepAborted();
           MG_ASSIGN_OR_RETURN(element, element.Clone(c.allocator()));
         }
         tuples[row].push_back(std::move(element));
@@ -195,19 +203,24 @@ Status StackPadded(KernelContext& c, const QueueSpec& spec, size_t i,
   const PartialShape& declared = spec.shapes[i];
   SmallInts dims;
   dims.push_back(static_cast<int64_t>(tuples.size()));
+  Looks looks(c);
   for (int d = 0; d < declared.rank(); ++d) {
     int64_t size = std::max<int64_t>(0, declared.dim(d));
-    for (const Tuple& tuple : tuples) size = std::max(size, tuple[i].shape()[d]);
+    for (const Tuple& tuple : tuples) {
+      if (!looks.GoOn(10)) return StepAborted();
+      size = std::max(size, tuple[i].shape()[d]);
+    }
     dims.push_back(size);
   }
   MG_ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims.span()));
   MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(static_cast<int>(i), shape));
   const auto strides = StridesOf(shape);
   const bool plain = IsPlainData(out->dtype());
-  if (plain) std::memset(out->raw(), 0, out->bytes());
+  if (plain) MG_RETURN_IF_ERROR(HostMoves::Zero(c, out->raw(), out->bytes()));
   for (size_t row = 0; row < tuples.size(); ++row) {
     const Tensor& element = tuples[row][i];
     const Shape own = element.shape();
+    if (!looks.GoOn(kPerTuple)) return StepAborted();
     if (own.elements() == 0) continue;
     const int64_t first = static_cast<int64_t>(row) * strides[0];
     const auto from = StridesOf(own);
@@ -221,6 +234,7 @@ Status StackPadded(KernelContext& c, const QueueSpec& spec, size_t i,
       continue;
     }
     for (int64_t k = 0; k < own.elements(); ++k) {
+      if (!looks.GoOn(element.strings()[k])) return StepAborted();
       int64_t to = first;
       for (int d = 0; d < own.rank(); ++d) {
         const auto at = static_cast<size_t>(d);
@@ -233,6 +247,7 @@ Status StackPadded(KernelContext& c, const QueueSpec& spec, size_t i,
 }
 
 Status Stack(KernelContext& c, const QueueSpec& spec, const std::vector<Tuple>& tuples) {
+  Looks looks(c);
   for (size_t i = 0; i < spec.types.size(); ++i) {
     if (spec.padding && CanFillUp(spec.types[i])) {
       MG_RETURN_IF_ERROR(StackPadded(c, spec, i, tuples));
@@ -243,8 +258,11 @@ Status Stack(KernelContext& c, const QueueSpec& spec, const std::vector<Tuple>& 
     for (const int64_t dim : spec.shapes[i].dims()) dims.push_back(dim);
     MG_ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims.span()));
     MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(static_cast<int>(i), shape));
-    for (size_t row = 0; row < tuples.size(); ++row)
-      CopyInto(tuples[row][i], static_cast<int64_t>(row), out);
+    for (size_t row = 0; row < tuples.size(); ++row) {
+      const Tensor& element = tuples[row][i];
+      if (!looks.GoOn(kPerTuple + static_cast<int64_t>(element.bytes() / 8))) return StepAborted();
+      CopyInto(element, static_cast<int64_t>(row), out);
+    }
   }
   return Status();
 }
@@ -256,7 +274,10 @@ class DequeueKernel : public AsyncKernel {
         many_(k.op() != "QueueDequeueV2"),
         up_to_(k.op() == "QueueDequeueUpToV2") {}
 
+  // An abort may cut the copy into one tensor: the elements have left the queue by then, and are
+  // lost with the step.
   void ComputeAsync(KernelContext& c, Done done) override {
+    c.AllowCancel();
     auto found = FindResource<QueueResource>(c);
     if (!found.ok()) return done(found.status());
     const std::shared_ptr<QueueResource> queue = std::move(found).value();

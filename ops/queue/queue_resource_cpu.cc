@@ -156,6 +156,7 @@ void QueueResource::Start(KernelContext& c, bool enqueue, Attempt attempt) {
   {
     MutexLock lock(mutex_);
     id = attempt.id = ++last_id_;
+    attempt.c = &c;
     std::list<Attempt>& line = enqueue ? enqueues_ : dequeues_;
     line.push_back(std::move(attempt));
     Flush(&completions);
@@ -208,6 +209,11 @@ void QueueResource::Flush(Completions* completions) {
   }
 }
 
+bool QueueResource::Stopped(const Attempt& attempt, size_t moved) {
+  constexpr size_t kLook = 4096;  // tuples between two looks
+  return moved % kLook == kLook - 1 && attempt.c->cancelled();
+}
+
 bool QueueResource::TryEnqueue(Completions* completions) {
   if (enqueues_.empty()) return false;
   Attempt& head = enqueues_.front();
@@ -225,6 +231,9 @@ bool QueueResource::TryEnqueue(Completions* completions) {
   while (head.entered < head.tuples.size() &&
          (spec_.capacity < 0 || static_cast<int64_t>(count()) < spec_.capacity)) {
     PutLast(std::move(head.tuples[head.entered++]));
+    if (!Stopped(head, head.entered)) continue;
+    Finish(&enqueues_, enqueues_.begin(), Cancelled(Waits(head)).AsDerived(), completions);
+    return true;
   }
   const bool progress = head.entered > before;
   if (head.entered < head.tuples.size()) return progress;
@@ -255,7 +264,13 @@ bool QueueResource::TryDequeue(Completions* completions) {
   const auto wanted = static_cast<size_t>(head.wanted);
   const size_t before = head.tuples.size();
   const size_t stay = closed_ ? 0 : static_cast<size_t>(spec_.min_after_dequeue);
-  while (head.tuples.size() < wanted && count() > stay) head.tuples.push_back(TakeOne());
+  while (head.tuples.size() < wanted && count() > stay) {
+    head.tuples.push_back(TakeOne());
+    if (!Stopped(head, head.tuples.size())) continue;
+    PutBack(head);
+    Finish(&dequeues_, dequeues_.begin(), Cancelled(Waits(head)).AsDerived(), completions);
+    return true;
+  }
   if (head.tuples.size() < wanted) return head.tuples.size() > before;
   Finish(&dequeues_, dequeues_.begin(), Status(), completions);
   return true;

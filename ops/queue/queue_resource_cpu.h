@@ -54,8 +54,9 @@ class QueueResource : public Resource, public std::enable_shared_from_this<Queue
   // They were not enqueued.
   void Dismiss(size_t tuples);
 
-  // Each calls `done` once, at once or when it is through; a cancelled step ends the wait. The
-  // tuples fit the queue's types and shapes, and were admitted.
+  // Each calls `done` once, at once or when it is through. An aborted step ends the wait and the
+  // moves: tuples that are in the queue by then stay there, and those that were taken are put back.
+  // The tuples fit the queue's types and shapes, and were admitted.
   void Enqueue(KernelContext& c, std::vector<Tuple> tuples, Done done);
   void Dequeue(KernelContext& c, int64_t n, bool up_to, Taken done);
   void Close(KernelContext& c, bool cancel_pending_enqueues, Done done);
@@ -70,6 +71,7 @@ class QueueResource : public Resource, public std::enable_shared_from_this<Queue
  private:
   struct Attempt {
     uint64_t id = 0;
+    const KernelContext* c = nullptr;  // valid until `done`
     // Enqueue: what is to go in, and how many are in.
     std::vector<Tuple> tuples;
     size_t entered = 0;
@@ -92,6 +94,8 @@ class QueueResource : public Resource, public std::enable_shared_from_this<Queue
   void FailAll(std::list<Attempt>* line, const Status& status, Completions* completions)
       MG_REQUIRES(mutex_);
   void Flush(Completions* completions) MG_REQUIRES(mutex_);
+  // Whether its step is aborted; looks only now and then.
+  static bool Stopped(const Attempt& attempt, size_t moved);
   bool TryEnqueue(Completions* completions) MG_REQUIRES(mutex_);  // true: something has changed
   bool TryDequeue(Completions* completions) MG_REQUIRES(mutex_);
   // Why the attempt has to wait.

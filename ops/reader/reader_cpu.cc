@@ -53,14 +53,17 @@ struct Record {
 // The records of one file.
 class Source {
  public:
-  static Result<std::unique_ptr<Source>> Open(const ReaderSpec& spec, const std::string& path) {
+  static Result<std::unique_ptr<Source>> Open(const KernelContext& c, const ReaderSpec& spec,
+                                              const std::string& path) {
     std::unique_ptr<Source> made(new Source(spec, path));
     if (spec.kind != "Identity") {
       MG_ASSIGN_OR_RETURN(made->file_, RecordFile::Open(path, spec.compression));
     }
     if (spec.kind == "TextLine") {
       std::string line;
+      Looks looks(c);
       for (; made->number_ < spec.header; ++made->number_) {
+        if (!looks.GoOn(line)) return StepAborted();
         MG_ASSIGN_OR_RETURN(const bool more, made->file_->TakeLine(&line));
         if (!more) break;
       }
@@ -70,8 +73,8 @@ class Source {
     return made;
   }
 
-  // False at the end.
-  Result<bool> Next(Record* record) {
+  // False at the end. Cancelled once the step of `c` is aborted.
+  Result<bool> Next(const KernelContext& c, Record* record) {
     if (spec_.kind == "TextLine") return NextLine(record);
     if (spec_.kind == "TFRecord") return NextTfRecord(record);
     if (spec_.kind == "FixedLengthRecord") return NextFixed(record);
@@ -81,6 +84,7 @@ class Source {
     if (file_ == nullptr) return true;
     record->value.clear();
     for (;;) {
+      if (c.cancelled()) return StepAborted();
       MG_ASSIGN_OR_RETURN(const std::string_view part, file_->Take(size_t{1} << 20));
       if (part.empty()) return true;
       MG_RETURN_IF_ERROR(room_.Hold(2 * (record->value.size() + part.size()), path_));
@@ -248,10 +252,10 @@ class Reader : public Resource, public std::enable_shared_from_this<Reader> {
       }
       std::vector<Record> records;
       Room room;  // for the records, until they are given out
-      Status status = answer == nullptr ? Status() : self->Open(*answer);
+      Status status = answer == nullptr ? Status() : self->Open(*attempt->c, *answer);
       answer.reset();
       if (status.ok() && self->source_ != nullptr)
-        status = self->Take(attempt->most, &records, &room);
+        status = self->Take(*attempt->c, attempt->most, &records, &room);
       if (!status.ok() || !records.empty()) {
         if (!status.ok()) records.clear();
         attempt->done(status, std::move(records));
@@ -269,29 +273,32 @@ class Reader : public Resource, public std::enable_shared_from_this<Reader> {
     records_ = files_ = 0;
   }
 
-  Status Open(const Answer& answer) {
+  Status Open(const KernelContext& c, const Answer& answer) {
     MG_RETURN_IF_ERROR(answer.status);
     const QueueResource::Tuple& tuple = answer.tuples[0];
     if (tuple.size() != 1 || tuple[0].dtype() != DT_STRING || tuple[0].elements() != 1)
       return InvalidArgument("Expected queue of single strings");
-    MG_ASSIGN_OR_RETURN(source_, Source::Open(spec_, *tuple[0].strings()));
+    MG_ASSIGN_OR_RETURN(source_, Source::Open(c, spec_, *tuple[0].strings()));
     return Status();
   }
 
-  // None if the file has no more.
-  Status Take(int64_t most, std::vector<Record>* records, Room* room) {
+  // None if the file has no more. An aborted step gets what was read until then, which nobody will
+  // see; the next one goes on behind it.
+  Status Take(const KernelContext& c, int64_t most, std::vector<Record>* records, Room* room) {
     bool more = true;
     size_t bytes = 0;
+    Looks looks(c);
     Status status;
     while (status.ok() && more && static_cast<int64_t>(records->size()) < most) {
       Record record;
-      const auto next = source_->Next(&record);
+      const auto next = source_->Next(c, &record);
       status = next.status();
       more = status.ok() && *next;
       if (!more) break;
       bytes += sizeof(Record) + record.key.size() + record.value.size();
       status = room->Hold(2 * bytes, spec_.name);
       records->push_back(std::move(record));
+      if (!looks.GoOn(records->back().value)) break;
     }
     if (!more || !status.ok()) source_.reset();
     MG_RETURN_IF_ERROR(status);
@@ -360,6 +367,7 @@ class ReadKernel : public AsyncKernel {  // also up to a number
  public:
   explicit ReadKernel(const KernelConstruction&) {}
   void ComputeAsync(KernelContext& c, Done done) override {
+    c.AllowCancel();
     auto reader = FindResource<Reader>(c);
     if (!reader.ok()) return done(reader.status());
     const auto handle = variable::HandleOf(c, 1);
@@ -381,7 +389,9 @@ class ReadKernel : public AsyncKernel {  // also up to a number
     const Shape shape = many ? Shape{static_cast<int64_t>(records.size())} : Shape();
     MG_ASSIGN_OR_RETURN(Tensor * keys, c.AllocateOutput(0, shape));
     MG_ASSIGN_OR_RETURN(Tensor * values, c.AllocateOutput(1, shape));
+    Looks looks(c);
     for (size_t i = 0; i < records.size(); ++i) {
+      if (!looks.GoOn(records[i].value)) return StepAborted();
       keys->strings()[i] = records[i].key;
       values->strings()[i] = records[i].value;
     }

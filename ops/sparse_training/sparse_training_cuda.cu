@@ -43,6 +43,7 @@ template <typename T, template <typename> typename FormulaOf, const UpdateInputs
 struct DeviceRows {
   using Moves = DeviceMoves;
   using Body = UpdateRowsBody<T, FormulaOf>;
+  static constexpr bool kCutsLong = false;
 
   explicit DeviceRows(const KernelConstruction&) {}
   const UpdateInputs& inputs() const { return kInputs; }
@@ -50,6 +51,7 @@ struct DeviceRows {
   Result<DeviceFormula<T, FormulaOf>> Formula(const KernelContext& c, DType, bool flag) const {
     return DeviceFormula<T, FormulaOf>::Of(c, kInputs.coefficients, flag);
   }
+  static Status Check(const KernelContext&, int64_t, const Tensor&) { return Status(); }
   Status Update(KernelContext& c, const DeviceFormula<T, FormulaOf>& formula, void* const* data,
                 int64_t limit, int64_t columns, const Tensor& rows, const Tensor& indices) const {
     const int64_t n = indices.elements();

@@ -23,7 +23,9 @@ inline Status CheckRows(const Shape& variable, const Tensor& rows, const Tensor&
 // Rows, made from the node, has
 //   Moves                       as in ops/gpu/moves.h
 //   inputs()                    where the node's inputs are
+//   kCutsLong                   whether Update looks at cancellation
 //   Formula(c, dtype, flag)     what Update takes
+//   Check(c, limit, indices)    whether they name rows, as far as the host can tell
 //   Update(c, formula, data, limit, columns, rows, indices)   data[v]: variable, then slots
 template <typename Rows>
 class UpdateRowsKernel : public Kernel {
@@ -32,12 +34,16 @@ class UpdateRowsKernel : public Kernel {
       : rows_(k), dtype_(k.attr<DType>("T")), flag_(training::FlagOf(k, rows_.inputs())) {}
 
   Status Compute(KernelContext& c) override {
+    c.AllowCancel();
     const UpdateInputs& inputs = rows_.inputs();
     MG_ASSIGN_OR_RETURN(const auto formula, rows_.Formula(c, dtype_, flag_));
     const Tensor &rows = c.input(inputs.gradient), &indices = c.input(inputs.gradient + 1);
-    MG_ASSIGN_OR_RETURN(Locked locked, Locked::MakeAlike(c, inputs.variables, dtype_));
+    MG_ASSIGN_OR_RETURN(Locked locked, Locked::MakeAlike(c, inputs.variables, dtype_,
+                                                         Rows::kCutsLong ? rows.elements() : 0));
     const Shape shape = locked.value(0).shape();
     MG_RETURN_IF_ERROR(CheckRows(shape, rows, indices));
+    MG_RETURN_IF_ERROR(rows_.Check(c, shape.dim(0), indices));
+    if (locked.in_place()) MG_RETURN_IF_ERROR(c.BeginChange());
     const size_t bytes = locked.value(0).bytes();
     std::array<void*, Locked::kMost> data;
     for (int i = 0; i < inputs.variables; ++i) {
@@ -48,6 +54,7 @@ class UpdateRowsKernel : public Kernel {
     }
     const int64_t limit = shape.dim(0), columns = limit == 0 ? 0 : shape.elements() / limit;
     MG_RETURN_IF_ERROR(rows_.Update(c, formula, data.data(), limit, columns, rows, indices));
+    MG_RETURN_IF_ERROR(c.BeginChange());
     locked.Commit();
     return Status();
   }

@@ -3,6 +3,8 @@
 // arrays of its gradients go with it, as several nodes of a gradient, one after the other, ask for
 // the same one; their handles keep the array's.
 //
+// An array holds no handles, not even in lists: it could hold its own, and would never be freed.
+//
 // Rows that are scattered or split share the memory of the whole; gathered ones are copied once.
 #include <algorithm>
 #include <atomic>
@@ -13,6 +15,7 @@
 #include <vector>
 
 #include "ops/cpu/kernel_util.h"
+#include "ops/cpu/looks_cpu.h"
 #include "ops/cpu/tensor_util_cpu.h"
 #include "ops/tensor_array/tensor_array_resource_cpu.h"
 #include "ops/variable/handle_cpu.h"
@@ -22,6 +25,9 @@ namespace {
 
 using variable::FindResource;
 using variable::HandleThatReleases;
+
+// What a row that becomes a tensor costs, in units of Looks.
+constexpr int64_t kPerRow = 50;
 
 constexpr char kArrays[] = "_tensor_arrays";
 constexpr char kGradients[] = "_tensor_array_grads";
@@ -41,6 +47,7 @@ Result<std::shared_ptr<TensorArrayResource>> FindToRead(const KernelContext& c, 
 Result<std::shared_ptr<TensorArrayResource>> FindToWrite(const KernelContext& c,
                                                          const Tensor& value) {
   MG_ASSIGN_OR_RETURN(std::shared_ptr<TensorArrayResource> array, FindArray(c));
+  MG_RETURN_IF_ERROR(VariantValue::RefuseHandles(value, "TensorArray " + array->name()));
   if (array->dtype() == value.dtype()) return array;
   return InvalidArgument("TensorArray dtype is " + std::string(DTypeName(array->dtype())) +
                          " but Op is trying to write dtype " +
@@ -57,22 +64,6 @@ Status CheckVector(const Tensor& tensor, const char* what) {
   if (tensor.shape().rank() == 1) return Status();
   return InvalidArgument("Expected " + std::string(what) +
                          " to be a vector, but received shape: " + tensor.shape().ToString());
-}
-
-// Lets go of an array. What it holds may be the last to hold a handle of another one, and so on:
-// those wait their turn here, so that a long chain needs no deep stack.
-void LetGo(std::shared_ptr<TensorArrayResource> array) {
-  thread_local std::vector<std::shared_ptr<TensorArrayResource>>* waiting = nullptr;
-  if (waiting != nullptr) return waiting->push_back(std::move(array));
-  std::vector<std::shared_ptr<TensorArrayResource>> arrays;
-  waiting = &arrays;
-  arrays.push_back(std::move(array));
-  while (!arrays.empty()) {
-    array = std::move(arrays.back());
-    arrays.pop_back();
-    array = nullptr;
-  }
-  waiting = nullptr;
 }
 
 class ArrayKernel : public Kernel {
@@ -92,7 +83,6 @@ class ArrayKernel : public Kernel {
     MG_RETURN_IF_ERROR(CheckScalar(c.input(0), "size"));
     const auto size = c.input(0).scalar<int32_t>();
     if (size < 0) return InvalidArgument("Size should be >= 0.");
-    // An array of handles could hold its own, and would never go.
     if (spec_.dtype == DT_RESOURCE)
       return InvalidArgument("a TensorArray of resource handles is not supported");
     static std::atomic<uint64_t> count{0};
@@ -106,14 +96,12 @@ class ArrayKernel : public Kernel {
     const auto made = std::make_shared<TensorArrayResource>(std::move(spec), size);
     MG_RETURN_IF_ERROR(
         resources.FindOrCreate<TensorArrayResource>(kArrays, name, [&] { return made; }).status());
-    c.set_output(
-        0, HandleThatReleases(device_, kArrays, name,
-                              [&resources, array = made](const ResourceHandle& handle) mutable {
-                                for (const std::string& gradient : array->GradientNames())
-                                  resources.Delete(kGradients, gradient);
-                                resources.Delete(handle.container, handle.name);
-                                LetGo(std::move(array));
-                              }));
+    c.set_output(0, HandleThatReleases(device_, kArrays, name,
+                                       [&resources, array = made](const ResourceHandle& handle) {
+                                         for (const std::string& gradient : array->GradientNames())
+                                           resources.Delete(kGradients, gradient);
+                                         resources.Delete(handle.container, handle.name);
+                                       }));
     return Status();
   }
 
@@ -128,6 +116,7 @@ class GradientKernel : public Kernel {
       : device_(k.device()), source_(k.attr<std::string>("source")) {}
 
   Status Compute(KernelContext& c) override {
+    c.AllowCancel();
     MG_ASSIGN_OR_RETURN(const ResourceHandle* handle, variable::HandleOf(c, 0));
     if (handle->container != kArrays) {
       return InvalidArgument("Wrong input container. " + handle->container + "/" + handle->name +
@@ -139,7 +128,7 @@ class GradientKernel : public Kernel {
       MG_ASSIGN_OR_RETURN(prepended, ShapeFrom(c.input(2), "shape_to_prepend"));
     }
     MG_ASSIGN_OR_RETURN(const std::shared_ptr<TensorArrayResource> gradient,
-                        array->Gradient(source_, prepended));
+                        array->Gradient(c, source_, prepended));
     const auto found = [&] { return gradient; };
     MG_RETURN_IF_ERROR(c.resources()
                            .FindOrCreate<TensorArrayResource>(kGradients, gradient->name(), found)
@@ -158,6 +147,7 @@ class WriteKernel : public Kernel {
  public:
   explicit WriteKernel(const KernelConstruction&) {}
   Status Compute(KernelContext& c) override {
+    c.AllowCancel();
     if (!c.may_wait()) return c.Busy();  // it may have to add
     MG_RETURN_IF_ERROR(CheckScalar(c.input(1), "index"));
     MG_ASSIGN_OR_RETURN(const std::shared_ptr<TensorArrayResource> array,
@@ -172,6 +162,7 @@ class ReadKernel : public Kernel {
  public:
   explicit ReadKernel(const KernelConstruction& k) : dtype_(k.attr<DType>("dtype")) {}
   Status Compute(KernelContext& c) override {
+    c.AllowCancel();
     if (!c.may_wait()) return c.Busy();  // who writes holds the array's lock while it adds
     MG_RETURN_IF_ERROR(CheckScalar(c.input(1), "index"));
     MG_ASSIGN_OR_RETURN(const std::shared_ptr<TensorArrayResource> array, FindToRead(c, dtype_));
@@ -203,6 +194,7 @@ class GatherKernel : public Kernel {
       : dtype_(k.attr<DType>("dtype")), element_shape_(k.attr<PartialShape>("element_shape")) {}
 
   Status Compute(KernelContext& c) override {
+    c.AllowCancel();
     MG_ASSIGN_OR_RETURN(const std::shared_ptr<TensorArrayResource> array, FindToRead(c, dtype_));
     MG_RETURN_IF_ERROR(array->NarrowElementShape(element_shape_));
     MG_RETURN_IF_ERROR(CheckVector(c.input(1), "indices"));
@@ -215,7 +207,9 @@ class GatherKernel : public Kernel {
       return InvalidArgument("TensorArray was passed element_shape " + element_shape_.ToString() +
                              " which does not match the Tensor at index 0: " + first.ToString());
     }
+    Looks looks(c);
     for (size_t i = 1; i < values.size(); ++i) {
+      if (!looks.GoOn(10)) return StepAborted();
       if (values[i].shape() == first) continue;
       return InvalidArgument(
           "TensorArray has inconsistent shapes.  Index 0 has shape: " + first.ToString() +
@@ -237,6 +231,7 @@ class ConcatKernel : public Kernel {
       : dtype_(k.attr<DType>("dtype")), rest_(k.attr<PartialShape>("element_shape_except0")) {}
 
   Status Compute(KernelContext& c) override {
+    c.AllowCancel();
     MG_ASSIGN_OR_RETURN(const std::shared_ptr<TensorArrayResource> array, FindToRead(c, dtype_));
     MG_ASSIGN_OR_RETURN(const int32_t size, array->ConcatSize());
     MG_ASSIGN_OR_RETURN(Tensor * lengths, c.AllocateOutput(1, Shape{size}));
@@ -249,7 +244,9 @@ class ConcatKernel : public Kernel {
                         array->Read(c, std::as_const(indices).values<int32_t>()));
     Shape rest;
     int64_t rows = 0;
+    Looks looks(c);
     for (size_t i = 0; i < values.size(); ++i) {
+      if (!looks.GoOn(20)) return StepAborted();
       const Shape& shape = values[i].shape();
       if (shape.rank() == 0) {
         return InvalidArgument("Concat saw a scalar shape at index " + std::to_string(i) +
@@ -286,6 +283,7 @@ class ScatterKernel : public Kernel {
  public:
   explicit ScatterKernel(const KernelConstruction&) {}
   Status Compute(KernelContext& c) override {
+    c.AllowCancel();
     const Tensor &indices = c.input(1), &value = c.input(2);
     MG_ASSIGN_OR_RETURN(const std::shared_ptr<TensorArrayResource> array, FindToWrite(c, value));
     if (value.shape().rank() == 0) {
@@ -312,7 +310,9 @@ class ScatterKernel : public Kernel {
     MG_ASSIGN_OR_RETURN(const std::shared_ptr<void> room, RoomForTensors(where.size()));
     std::vector<Tensor> values;
     values.reserve(where.size());
+    Looks looks(c);
     for (int64_t i = 0; i < rows; ++i) {
+      if (!looks.GoOn(kPerRow)) return StepAborted();
       MG_ASSIGN_OR_RETURN(Tensor row, RowsAs(value, i, i + 1, shape));
       values.push_back(std::move(row));
     }
@@ -327,6 +327,7 @@ class SplitKernel : public Kernel {
  public:
   explicit SplitKernel(const KernelConstruction&) {}
   Status Compute(KernelContext& c) override {
+    c.AllowCancel();
     const Tensor &value = c.input(1), &lengths = c.input(2);
     MG_ASSIGN_OR_RETURN(const std::shared_ptr<TensorArrayResource> array, FindToWrite(c, value));
     MG_RETURN_IF_ERROR(CheckVector(lengths, "lengths"));
@@ -365,7 +366,9 @@ class SplitKernel : public Kernel {
     values.reserve(parts.size());
     Shape shape = value.shape();
     int64_t begin = 0;
+    Looks looks(c);
     for (const int64_t length : parts) {
+      if (!looks.GoOn(kPerRow)) return StepAborted();
       shape.set_dim(0, length);
       MG_ASSIGN_OR_RETURN(Tensor part, RowsAs(value, begin, begin + length, shape));
       values.push_back(std::move(part));

@@ -2,15 +2,22 @@
 // was touched, and that within the process's limit: a length or an index is a number that anybody
 // may write. Sums and zeros are made with the lock held, as writers of one element must take turns
 // and the order of writers to different ones is that of the flow.
+//
+// An array is of one step and goes with it: where the step is aborted a call returns at once, and
+// the array has what was written, read and added up to there.
 #include "ops/tensor_array/tensor_array_resource_cpu.h"
 
 #include <algorithm>
 
+#include "ops/cpu/looks_cpu.h"
 #include "ops/cpu/reserve_cpu.h"
 #include "ops/cpu/tensor_util_cpu.h"
 
 namespace monograph::ops::tensor_array {
 namespace {
+
+// What one element costs, in units of Looks.
+constexpr int64_t kPerElement = 100;
 
 std::string Index(int32_t index) { return "TensorArray index " + std::to_string(index); }
 
@@ -35,7 +42,7 @@ Status TensorArrayResource::CheckOpen() const {
   return closed_ ? Wrong(" has already been closed.") : Status();
 }
 
-Status TensorArrayResource::Lengthen(size_t elements) {
+Status TensorArrayResource::Lengthen(const KernelContext& c, size_t elements) {
   if (elements <= elements_.size()) return Status();
   if (elements > elements_.capacity()) {
     size_t wanted = std::max(elements, 2 * elements_.capacity());
@@ -46,15 +53,23 @@ Status TensorArrayResource::Lengthen(size_t elements) {
                            .WithContext("TensorArray " + name_ + " has no room for " +
                                         std::to_string(elements) + " elements"));
   }
-  elements_.resize(elements);
+  Looks looks(c);
+  while (elements_.size() < elements) {
+    const size_t more = std::min<size_t>(elements - elements_.size(), 1024);
+    if (!looks.GoOn(static_cast<int64_t>(more) * kPerElement)) return StepAborted();
+    elements_.resize(elements_.size() + more);
+  }
   return Status();
 }
 
 Status TensorArrayResource::Write(KernelContext& c, std::span<const int32_t> indices,
                                   std::span<const Tensor> values) {
+  Looks looks(c);
   MutexLock lock(mutex_);
-  for (size_t i = 0; i < indices.size(); ++i)
+  for (size_t i = 0; i < indices.size(); ++i) {
+    if (!looks.GoOn(kPerElement)) return StepAborted();
     MG_RETURN_IF_ERROR(WriteElement(c, indices[i], values[i]));
+  }
   return CheckOpen();
 }
 
@@ -65,7 +80,7 @@ Status TensorArrayResource::WriteElement(KernelContext& c, int32_t index, const 
     return Wrong(": Tried to write to index " + std::to_string(index) +
                  " but array is not resizeable and size is: " + std::to_string(size_));
   }
-  MG_RETURN_IF_ERROR(Lengthen(at + 1));
+  MG_RETURN_IF_ERROR(Lengthen(c, at + 1));
   size_ = std::max(size_, at + 1);
   Element& element = elements_[at];
   const std::string no = ": Could not write to " + Index(index) + " because ";
@@ -119,8 +134,10 @@ Result<std::vector<Tensor>> TensorArrayResource::Read(KernelContext& c,
   std::vector<Tensor> values;
   values.reserve(indices.size());
   Tensor zeros;
+  Looks looks(c);
   MutexLock lock(mutex_);
   for (const int32_t index : indices) {
+    if (!looks.GoOn(kPerElement)) return StepAborted();
     MG_ASSIGN_OR_RETURN(Tensor value, ReadElement(c, index, &zeros));
     values.push_back(std::move(value));
   }
@@ -152,8 +169,10 @@ Result<Tensor> TensorArrayResource::ReadElement(KernelContext& c, int32_t index,
           "full element_shape property on the forward TensorArray, the proper all-zeros "
           "tensor will be returned instead of incurring this error.");
     }
-    MG_RETURN_IF_ERROR(Lengthen(at + 1));
+    MG_RETURN_IF_ERROR(Lengthen(c, at + 1));
+    Looks looks(c);
     for (; size_ <= at; ++size_) {
+      if (!looks.GoOn(kPerElement)) return StepAborted();
       elements_[size_].shape = shape;
       elements_[size_].written = true;
     }
@@ -218,7 +237,7 @@ Status TensorArrayResource::NarrowElementShape(const PartialShape& with) {
 }
 
 Result<std::shared_ptr<TensorArrayResource>> TensorArrayResource::Gradient(
-    const std::string& source, const Shape& prepended) {
+    const KernelContext& c, const std::string& source, const Shape& prepended) {
   const auto behind = [&](std::span<const int64_t> dims) {
     std::vector<int64_t> all(prepended.dims().begin(), prepended.dims().end());
     all.insert(all.end(), dims.begin(), dims.end());
@@ -244,8 +263,10 @@ Result<std::shared_ptr<TensorArrayResource>> TensorArrayResource::Gradient(
   }
   auto made = std::make_shared<TensorArrayResource>(std::move(spec), static_cast<int32_t>(size_));
   MutexLock its_lock(made->mutex_);
-  MG_RETURN_IF_ERROR(made->Lengthen(elements_.size()));
+  MG_RETURN_IF_ERROR(made->Lengthen(c, elements_.size()));
+  Looks looks(c);
   for (size_t i = 0; i < elements_.size(); ++i) {
+    if (!looks.GoOn(kPerElement)) return StepAborted();
     if (!elements_[i].written) continue;
     MG_ASSIGN_OR_RETURN(made->elements_[i].shape, Shape::Make(behind(elements_[i].shape.dims())));
     made->elements_[i].written = true;

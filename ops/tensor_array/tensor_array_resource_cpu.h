@@ -53,7 +53,8 @@ class TensorArrayResource : public Resource {
 
   // The array of this one's gradients for `source`, the same in every call, whose elements have the
   // dimensions `prepended` in front. This one does not grow any more.
-  Result<std::shared_ptr<TensorArrayResource>> Gradient(const std::string& source,
+  Result<std::shared_ptr<TensorArrayResource>> Gradient(const KernelContext& c,
+                                                        const std::string& source,
                                                         const Shape& prepended);
   std::vector<std::string> GradientNames() const;
 
@@ -70,7 +71,7 @@ class TensorArrayResource : public Resource {
   Status Wrong(const std::string& what) const;
   Status CheckOpen() const MG_REQUIRES(mutex_);
   // Makes elements_ at least that long.
-  Status Lengthen(size_t elements) MG_REQUIRES(mutex_);
+  Status Lengthen(const KernelContext& c, size_t elements) MG_REQUIRES(mutex_);
   Status WriteElement(KernelContext& c, int32_t index, const Tensor& value) MG_REQUIRES(mutex_);
   Status AddTo(KernelContext& c, Element* element, const Tensor& value) MG_REQUIRES(mutex_);
   // `zeros`: what the last element that was zero gave; others of its shape share it.

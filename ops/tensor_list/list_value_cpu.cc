@@ -27,6 +27,7 @@ Status TensorList::Push(Tensor element) {
 Status TensorList::Set(size_t index, Tensor element) {
   MG_ASSIGN_OR_RETURN(const int nesting, NestingAround(element));
   nesting_ = std::max(nesting_, nesting);
+  holds_handles_ = holds_handles_ || HoldsHandles(element);
   elements_[index] = std::move(element);
   return Status();
 }
@@ -36,6 +37,7 @@ Result<std::shared_ptr<TensorList>> TensorList::Copy() const {
   MG_RETURN_IF_ERROR(copy->Reserve(elements_.size()));
   copy->elements_.assign(elements_.begin(), elements_.end());
   copy->nesting_ = nesting_;
+  copy->holds_handles_ = holds_handles_;
   return copy;
 }
 

@@ -35,6 +35,7 @@ class TensorList : public VariantValue {
 
   std::string_view type_name() const override { return "tensorflow::TensorList"; }
   int nesting() const override { return nesting_; }
+  bool holds_handles() const override { return holds_handles_; }
   Result<Variant> ZerosLike(const OfTensor& of) const override;
   Result<Variant> Add(const VariantValue& other, const OfTwo& sum) const override;
 
@@ -44,7 +45,9 @@ class TensorList : public VariantValue {
   const Spec spec_;
   std::vector<Tensor> elements_;
   std::shared_ptr<void> room_;  // of elements_, in the process's limit of memory
-  int nesting_ = 1;             // never less, also where elements go
+  // Never less, also where elements go.
+  int nesting_ = 1;
+  bool holds_handles_ = false;
 };
 
 }  // namespace monograph::ops::tensor_list

@@ -1,5 +1,8 @@
 // Each update is one pass over variable, slots and gradient, element by element: the split among
 // threads cannot change the result.
+//
+// An update in place is done to its end, however long the variable is; one to fresh memory is left
+// when the step is aborted.
 #include <functional>
 
 #include "ops/training/cpu_updates.h"
@@ -15,7 +18,9 @@ constexpr DType kTypes[] = {DT_FLOAT, DT_DOUBLE, DT_HALF, DT_BFLOAT16};
 // intra-op threads.
 Status UpdateWhole(KernelContext& c, const BoundUpdate& update, int variables, DType dtype,
                    int first, const Tensor& gradient) {
+  c.AllowCancel();
   MG_ASSIGN_OR_RETURN(Locked locked, Locked::Make(c, variables, dtype, gradient.shape(), first));
+  if (locked.in_place()) MG_RETURN_IF_ERROR(c.BeginChange());
   constexpr int64_t kBlock = 16384, kPlace = 0;
   const int64_t n = gradient.elements();
   UpdatedRows whole{.gradient = gradient.raw(), .places = &kPlace, .n = 1, .columns = n};
@@ -30,6 +35,7 @@ Status UpdateWhole(KernelContext& c, const BoundUpdate& update, int variables, D
     update.Run(part, gradient.dtype());
   };
   c.ParallelFor((n + kBlock - 1) / kBlock, 10'000, std::ref(blocks));
+  MG_RETURN_IF_ERROR(c.BeginChange());
   locked.Commit();
   return Status();
 }

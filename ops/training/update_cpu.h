@@ -36,16 +36,23 @@ class Locked {
     return Result<Locked>(std::move(locked));  // nvcc would copy it
   }
   // All must have one shape.
-  static Result<Locked> MakeAlike(KernelContext& c, int count, DType dtype) {
+  // `updates`: elements that the update reads.
+  static Result<Locked> MakeAlike(KernelContext& c, int count, DType dtype, int64_t updates) {
     MG_ASSIGN_OR_RETURN(Locked locked, Lock(c, count, dtype, 0));
     const Shape shape = locked.value(0).shape();
-    MG_RETURN_IF_ERROR(locked.Prepare(c, shape, "slots and a variable"));
+    MG_RETURN_IF_ERROR(locked.Prepare(c, shape, "slots and a variable",
+                                      variable::IsLongUpdate(updates, shape.elements())));
     return Result<Locked>(std::move(locked));  // nvcc would copy it
   }
   const Variable& variable(int i) const { return *variables_[static_cast<size_t>(i)]; }
   const Tensor& value(int i) const MG_NO_THREAD_SAFETY_ANALYSIS { return variable(i).value; }
 
   UpdateTarget& operator[](int i) { return targets_[static_cast<size_t>(i)]; }
+  // Whether a value is written in place.
+  bool in_place() const {
+    return std::any_of(targets_.begin(), targets_.begin() + count_,
+                       [](const UpdateTarget& target) { return target.in_place(); });
+  }
   void Commit() {
     for (int i = 0; i < count_; ++i) (*this)[i].Commit();
   }
@@ -82,8 +89,8 @@ class Locked {
     return Result<Locked>(std::move(locked));  // nvcc would copy it
   }
 
-  Status Prepare(KernelContext& c, const Shape& shape,
-                 const char* what) MG_NO_THREAD_SAFETY_ANALYSIS {
+  Status Prepare(KernelContext& c, const Shape& shape, const char* what,
+                 bool long_update = false) MG_NO_THREAD_SAFETY_ANALYSIS {
     for (size_t i = 0; i < static_cast<size_t>(count_); ++i) {
       Variable& v = *variables_[i];
       if (!(v.value.shape() == shape)) {
@@ -91,7 +98,7 @@ class Locked {
                                v.value.shape().ToString() + " cannot be updated by " + what +
                                " of shape " + shape.ToString());
       }
-      MG_ASSIGN_OR_RETURN(targets_[i], UpdateTarget::Make(&v.value, c));
+      MG_ASSIGN_OR_RETURN(targets_[i], UpdateTarget::Make(&v.value, c, long_update));
     }
     return Status();
   }

@@ -82,6 +82,13 @@ inline bool LockToRead(const Variable& variable, const KernelContext& c)
   return true;
 }
 
+// Whether an update of rows or slices is long (UpdateTarget): `updates` and `value` are numbers of
+// elements.
+inline bool IsLongUpdate(int64_t updates, int64_t value) {
+  constexpr int64_t kLong = int64_t{1} << 23;  // some tens of milliseconds
+  return updates >= kLong && updates / 4 >= value;
+}
+
 inline Status RequireValue(const Variable& variable, const KernelContext& c, int input)
     MG_REQUIRES_SHARED(variable.mutex) {
   if (variable.value.valid()) return Status();
@@ -93,14 +100,21 @@ inline Status RequireValue(const Variable& variable, const KernelContext& c, int
 // Where an update writes: over the value itself if nobody else holds it, else into a new tensor
 // that takes its place when it is Committed, so that snapshots which others read stay as they are.
 // Of a variable that has a value, whose lock is held exclusively until the update is committed.
+//
+// A value is never changed in part. An update in place calls KernelContext::BeginChange before it
+// writes, and another one before Commit: a step that is aborted meanwhile leaves the value as it
+// was.
 class UpdateTarget {
  public:
-  static Result<UpdateTarget> Make(Tensor* value, KernelContext& c) {
+  // `long_update`: it takes much longer than a copy of the value, and writes to one, if there is
+  // memory for it, so that it can be left at any time.
+  static Result<UpdateTarget> Make(Tensor* value, KernelContext& c, bool long_update = false) {
     UpdateTarget target;
     target.value_ = value;
-    if (!value->unique()) {
-      MG_ASSIGN_OR_RETURN(target.fresh_,
-                          Tensor::Allocate(value->dtype(), value->shape(), c.allocator()));
+    if (long_update || !value->unique()) {
+      auto fresh = Tensor::Allocate(value->dtype(), value->shape(), c.allocator());
+      if (!fresh.ok() && !value->unique()) return fresh.status();
+      if (fresh.ok()) target.fresh_ = std::move(fresh).value();
     }
     return target;
   }
@@ -112,8 +126,9 @@ class UpdateTarget {
   T* after() {
     return fresh_.valid() ? fresh_.data<T>() : value_->data<T>();
   }
+  bool in_place() const { return !fresh_.valid(); }
   void Commit() {
-    if (!fresh_.valid()) return;
+    if (in_place()) return;
     if (fresh_.bytes() > PoolAllocator::kLarge)
       HostPool().SetHolderLike(fresh_.raw(), value_->raw());
     *value_ = std::move(fresh_);

@@ -2,6 +2,8 @@
 // indices name, and `Slices` changes them. What updates of variables ask of shapes.
 #pragma once
 
+#include <algorithm>
+
 #include "graph/references.h"
 #include "ops/gpu/moves.h"
 #include "ops/variable/access_cpu.h"
@@ -16,6 +18,7 @@ class AssignKernel : public Kernel {
       : dtype_(k.attr<DType>("dtype")), fit_(FitOf(k.attrs())) {}
 
   Status Compute(KernelContext& c) override {
+    c.AllowCancel();
     MG_ASSIGN_OR_RETURN(const std::shared_ptr<Variable> variable, FindTyped(c, dtype_));
     if (fit_ != Fit::kAny && !variable->shape().Accepts(c.input(1).shape())) {
       if (fit_ == Fit::kSame) return ShapesDiffer(variable->shape().ToString(), c.input(1).shape());
@@ -30,6 +33,7 @@ class AssignKernel : public Kernel {
       MG_ASSIGN_OR_RETURN(value, Tensor::Allocate(given.dtype(), given.shape(), c.allocator()));
       MG_RETURN_IF_ERROR(Moves::Copy(c, value.raw(), given.raw(), given.bytes()));
     }
+    MG_RETURN_IF_ERROR(c.BeginChange());
     if (!LockToUpdate(*variable, c)) return c.Busy();
     MutexLock lock(variable->mutex, std::adopt_lock);
     if (fit_ == Fit::kSame && variable->value.valid() &&
@@ -125,6 +129,7 @@ class GatherKernel : public Kernel {
   }
 
   Status Compute(KernelContext& c) override {
+    c.AllowCancel();
     MG_ASSIGN_OR_RETURN(const std::shared_ptr<const Variable> found, FindTyped(c, dtype_));
     const Variable& variable = *found;
     // Held to the end: a snapshot would make the next update copy the whole table.
@@ -146,6 +151,7 @@ class GatherKernel : public Kernel {
 // ResourceScatter*: changes slices of a variable that indices name. Slices, made from the node, has
 //   Moves                    as in ops/gpu/moves.h
 //   dtype()                  the variable's
+//   kCutsLong                whether Apply looks at cancellation
 //   Check(c, variable)       whether indices and updates fit the variable
 //   Apply(c, table, shape)   changes them in `table`, which holds a value of that shape
 template <typename Slices>
@@ -154,6 +160,7 @@ class ScatterKernel : public Kernel {
   explicit ScatterKernel(const KernelConstruction& k) : slices_(k) {}
 
   Status Compute(KernelContext& c) override {
+    c.AllowCancel();
     MG_ASSIGN_OR_RETURN(const std::shared_ptr<Variable> variable, FindTyped(c, slices_.dtype()));
     if (!LockToUpdate(*variable, c)) return c.Busy();
     MutexLock lock(variable->mutex, std::adopt_lock);
@@ -161,11 +168,19 @@ class ScatterKernel : public Kernel {
     const Shape shape = variable->value.shape();
     const size_t bytes = variable->value.bytes();
     MG_RETURN_IF_ERROR(slices_.Check(c, *variable));
-    MG_ASSIGN_OR_RETURN(UpdateTarget target, UpdateTarget::Make(&variable->value, c));
+    const bool is_long =
+        Slices::kCutsLong && IsLongUpdate(std::max(c.input(1).elements(), c.input(2).elements()),
+                                          variable->value.elements());
+    MG_ASSIGN_OR_RETURN(UpdateTarget target, UpdateTarget::Make(&variable->value, c, is_long));
     const char* before = target.before<char>();
     char* after = target.after<char>();
-    if (after != before) MG_RETURN_IF_ERROR(Slices::Moves::Copy(c, after, before, bytes));
+    if (target.in_place()) {
+      MG_RETURN_IF_ERROR(c.BeginChange());
+    } else {
+      MG_RETURN_IF_ERROR(Slices::Moves::Copy(c, after, before, bytes));
+    }
     MG_RETURN_IF_ERROR(slices_.Apply(c, after, shape));
+    MG_RETURN_IF_ERROR(c.BeginChange());
     target.Commit();
     return Status();
   }

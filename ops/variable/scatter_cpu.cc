@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <string>
 
-#include "ops/check_indices.h"
+#include "ops/cpu/pieces_cpu.h"
 #include "ops/cpu/slices_cpu.h"
 #include "ops/variable/assign.h"
 #include "ops/variable/variable_cpu.h"
@@ -26,15 +26,21 @@ constexpr Operation kOperations[] = {
 };
 
 template <typename T>
-bool HasZero(const Tensor& tensor) {
+bool HasZero(const KernelContext& c, const Tensor& tensor) {
   const auto values = tensor.values<T>();
-  return std::find(values.begin(), values.end(), T(0)) != values.end();
+  bool found = false;
+  InPieces(c, tensor.elements(), [&](int64_t begin, int64_t end) {
+    found = found ||
+            std::find(values.begin() + begin, values.begin() + end, T(0)) != values.begin() + end;
+  });
+  return found;
 }
 
 // Each vector of `depth` indices names one slice; rows have vectors of one.
 class HostSlices {
  public:
   using Moves = HostMoves;
+  static constexpr bool kCutsLong = true;
 
   explicit HostSlices(const KernelConstruction& k) : dtype_(k.input_dtype(2)) {
     for (const Operation& operation : kOperations) {
@@ -56,12 +62,12 @@ class HostSlices {
       return CheckNdIndices(c, shape, indices);
     }
     MG_RETURN_IF_ERROR(CheckUpdates(variable, indices.shape(), updates.shape()));
-    MG_RETURN_IF_ERROR(
-        WithIndices(indices, [&](auto span) { return CheckIndices(span, shape[0]); }));
+    MG_RETURN_IF_ERROR(CheckRowIndices(c, shape[0], indices));
     // Check for zero divisors first: on an error the variable stays unchanged.
     if (!divides_ || !IsInteger(dtype_)) return Status();
     return WithRealType(dtype_, [&](auto t) {
-      return HasZero<decltype(t)>(updates) ? InvalidArgument("Integer division by zero") : Status();
+      return HasZero<decltype(t)>(c, updates) ? InvalidArgument("Integer division by zero")
+                                              : Status();
     });
   }
 

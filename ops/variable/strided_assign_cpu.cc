@@ -11,6 +11,7 @@ class StridedAssignKernel : public slice::StridedSliceBase {
   using StridedSliceBase::StridedSliceBase;
 
   Status Compute(KernelContext& c) override {
+    c.AllowCancel();
     const Tensor& part = c.input(4);
     MG_ASSIGN_OR_RETURN(const std::shared_ptr<Variable> variable, FindTyped(c, part.dtype()));
     if (!LockToUpdate(*variable, c)) return c.Busy();
@@ -23,8 +24,13 @@ class StridedAssignKernel : public slice::StridedSliceBase {
     MG_ASSIGN_OR_RETURN(UpdateTarget target, UpdateTarget::Make(&variable->value, c));
     const char* before = target.before<char>();
     char* after = target.after<char>();
-    if (after != before) MG_RETURN_IF_ERROR(HostMoves::Copy(c, after, before, bytes));
+    if (target.in_place()) {
+      MG_RETURN_IF_ERROR(c.BeginChange());
+    } else {
+      MG_RETURN_IF_ERROR(HostMoves::Copy(c, after, before, bytes));
+    }
     MG_RETURN_IF_ERROR(Put<HostMoves>(c, plan, shape, part, after));
+    MG_RETURN_IF_ERROR(c.BeginChange());
     target.Commit();
     return Status();
   }

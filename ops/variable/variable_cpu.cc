@@ -4,6 +4,7 @@
 // changes. What is the same on a GPU is in assign.h.
 #include "ops/variable/variable_cpu.h"
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <string>
@@ -81,6 +82,7 @@ class AssignUpdateKernel : public Kernel {
   explicit AssignUpdateKernel(const KernelConstruction&) {}
 
   Status Compute(KernelContext& c) override {
+    c.AllowCancel();
     MG_ASSIGN_OR_RETURN(const std::shared_ptr<Variable> variable, FindTyped(c, kDTypeOf<T>));
     if (!LockToUpdate(*variable, c)) return c.Busy();
     MutexLock lock(variable->mutex, std::adopt_lock);
@@ -88,6 +90,7 @@ class AssignUpdateKernel : public Kernel {
     const Tensor& delta = c.input(1);
     MG_RETURN_IF_ERROR(RequireShape(*variable, delta.shape()));
     MG_ASSIGN_OR_RETURN(UpdateTarget target, UpdateTarget::Make(&variable->value, c));
+    if (target.in_place()) MG_RETURN_IF_ERROR(c.BeginChange());
     const T *before = target.before<T>(), *d = delta.data<T>();
     T* after = target.after<T>();
     constexpr int64_t kBlock = 16384;
@@ -98,6 +101,7 @@ class AssignUpdateKernel : public Kernel {
         after[i] = kAdd ? T(before[i] + d[i]) : T(before[i] - d[i]);
     };
     c.ParallelFor((n + kBlock - 1) / kBlock, 6000, std::ref(body));
+    MG_RETURN_IF_ERROR(c.BeginChange());
     target.Commit();
     return Status();
   }
@@ -171,24 +175,38 @@ class VariableShapeKernel : public Kernel {
 };
 
 struct HostRows {
-  static Status Gather(KernelContext&, const void* table, int64_t limit, size_t row,
+  static Status Gather(KernelContext& c, const void* table, int64_t limit, size_t row,
                        const Tensor& indices, void* out) {
-    if (indices.dtype() == DT_INT32) return Copy(indices.values<int32_t>(), table, limit, row, out);
-    return Copy(indices.values<int64_t>(), table, limit, row, out);
+    if (indices.dtype() == DT_INT32)
+      return Copy(c, indices.values<int32_t>(), table, limit, row, out);
+    return Copy(c, indices.values<int64_t>(), table, limit, row, out);
   }
 
  private:
   template <typename I>
-  static Status Copy(std::span<const I> indices, const void* table, int64_t limit, size_t row,
-                     void* out) {
-    MG_RETURN_IF_ERROR(CheckIndices(indices, limit));
+  static Status Copy(KernelContext& c, std::span<const I> indices, const void* table, int64_t limit,
+                     size_t row, void* out) {
+    constexpr size_t kLongRow = size_t{1} << 20;  // is copied in pieces
+    const auto rows =
+        static_cast<int64_t>(std::max<size_t>(1, kLongRow / std::max<size_t>(1, row)));
     const char* from = static_cast<const char*>(table);
     char* to = static_cast<char*>(out);
-    for (const I index : indices) {
-      std::memcpy(to, from + static_cast<size_t>(index) * row, row);
-      to += row;
-    }
-    return Status();
+    Status status;
+    InPieces(c, static_cast<int64_t>(indices.size()), rows, [&](int64_t begin, int64_t end) {
+      if (!status.ok()) return;
+      const auto piece =
+          indices.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
+      status = CheckIndices(piece, limit, "indices", begin);
+      for (size_t i = 0; status.ok() && i < piece.size(); ++i, to += row) {
+        const char* const at = from + static_cast<size_t>(piece[i]) * row;
+        if (row > kLongRow) {
+          status = HostMoves::Copy(c, to, at, row);
+        } else {
+          std::memcpy(to, at, row);
+        }
+      }
+    });
+    return status;
   }
 };
 

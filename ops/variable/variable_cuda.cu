@@ -53,6 +53,7 @@ struct DeviceRows {
 template <typename T, bool kAdd>
 struct DeviceSlices {
   using Moves = DeviceMoves;
+  static constexpr bool kCutsLong = false;
 
   explicit DeviceSlices(const KernelConstruction&) {}
   DType dtype() const { return kDTypeOf<T>; }

@@ -245,6 +245,23 @@ TEST(Faults, ADaemonThatIsStoppedIsNamedWithinThreeSeconds) {
   });
 }
 
+TEST(Faults, ARunWhoseGraphIsNotRegisteredInTimeEndsByItsDeadlineAndLosesNothing) {
+  TestCluster cluster;
+  Program program;
+  auto session = cluster.Connect(program.graph);
+  ASSERT_TRUE(session->Run({{program.x, program.value}}, {program.short_sum}).ok());
+  cluster.daemon("worker", 1).Signal(SIGSTOP);
+  const auto begin = Clock::now();
+  const Status late =
+      session->Run({{program.x, program.value}}, {program.everywhere}, {}, {.timeout = 500ms})
+          .status();
+  EXPECT_LT(Clock::now() - begin, 1500ms);
+  cluster.daemon("worker", 1).Signal(SIGCONT);
+  ExpectError(late, Code::kDeadlineExceeded, {"while its graph was registered", kWorker1Full});
+  EXPECT_TRUE(late.lost_task().empty());
+  EXPECT_TRUE(session->Run({{program.x, program.value}}, {program.everywhere}).ok());
+}
+
 TEST(Faults, ADaemonThatDiesBetweenStepsIsNamedByTheNextStep) {
   ExpectWithin(500ms, [](Clock::duration* took) {
     TestCluster cluster;

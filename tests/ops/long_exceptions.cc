@@ -1,6 +1,4 @@
 // Which ops with a CPU kernel have no run of their own in the test of long kernels, and why.
-// Ops with a resource among their inputs are none of these: KernelContext::cancelled says that
-// their kernels are never left unfinished.
 #include "tests/ops/long_runs.h"
 
 namespace monograph::testing {
@@ -112,6 +110,29 @@ const std::vector<std::pair<const char*, Ops>>& Likenesses() {
       {"TensorListFromTensor",
        {"TensorListConcatLists", "TensorListPushBackBatch", "TensorListScatter",
         "TensorListScatterIntoExistingList", "TensorListScatterV2", "TensorListSplit"}},
+      {"AssignAddVariableOp", {"AssignSubVariableOp"}},
+      {"ResourceScatterAdd",
+       {"ResourceScatterDiv", "ResourceScatterMax", "ResourceScatterMin", "ResourceScatterMul",
+        "ResourceScatterSub", "ResourceScatterUpdate"}},
+      {"ResourceScatterNdAdd",
+       {"ResourceScatterNdMax", "ResourceScatterNdMin", "ResourceScatterNdSub",
+        "ResourceScatterNdUpdate"}},
+      {"ResourceApplyGradientDescent",
+       {"ResourceApplyAdaMax", "ResourceApplyAdadelta", "ResourceApplyAdagrad",
+        "ResourceApplyAdagradDA", "ResourceApplyAdagradV2", "ResourceApplyAdam",
+        "ResourceApplyAddSign", "ResourceApplyCenteredRMSProp", "ResourceApplyFtrl",
+        "ResourceApplyFtrlV2", "ResourceApplyMomentum", "ResourceApplyPowerSign",
+        "ResourceApplyProximalAdagrad", "ResourceApplyProximalGradientDescent",
+        "ResourceApplyRMSProp", "_MultiResourceApply"}},
+      {"ResourceSparseApplyAdagrad",
+       {"ResourceSparseApplyAdadelta", "ResourceSparseApplyAdagradDA",
+        "ResourceSparseApplyAdagradV2", "ResourceSparseApplyCenteredRMSProp",
+        "ResourceSparseApplyFtrl", "ResourceSparseApplyFtrlV2", "ResourceSparseApplyMomentum",
+        "ResourceSparseApplyProximalAdagrad", "ResourceSparseApplyProximalGradientDescent",
+        "ResourceSparseApplyRMSProp"}},
+      {"QueueDequeueManyV2", {"QueueDequeueUpToV2"}},
+      {"ReaderReadUpToV2", {"ReaderReadV2"}},
+      {"TensorArrayGradV3", {"TensorArrayGradWithShape"}},
   };
   return likenesses;
 }
@@ -137,6 +158,32 @@ const std::vector<std::pair<const char*, Ops>>& Others() {
         "IdentityReaderV2", "ResourceConditionalAccumulator",
         "MonographSparseConditionalAccumulator", "MonographStepGate", "_TemporaryVariable",
         "_DestroyTemporaryVariable"}},
+      {"reads or changes a few numbers of a resource, or ends it",
+       {"DestroyResourceOp",
+        "LookupTableSizeV2",
+        "MonographAccumulatorRanks",
+        "MonographStepGateClose",
+        "MonographStepGateHold",
+        "MonographStepGateSet",
+        "MonographStepGateStep",
+        "QueueCloseV2",
+        "QueueIsClosedV2",
+        "QueueSizeV2",
+        "ReaderNumRecordsProducedV2",
+        "ReaderNumWorkUnitsCompletedV2",
+        "ReaderResetV2",
+        "ResourceAccumulatorNumAccumulated",
+        "ResourceAccumulatorSetGlobalStep",
+        "ResourceCountUpTo",
+        "StackCloseV2",
+        "TensorArrayCloseV3",
+        "TensorArraySizeV3",
+        "VarIsInitializedOp",
+        "VariableShape"}},
+      {"gives or takes a tensor without a copy, but for a small view of a large one",
+       {"QueueDequeueV2", "QueueEnqueueV2", "ReadVariableOp", "StackPopV2", "StackPushV2"}},
+      {"adds one gradient, whole or not at all",
+       {"MonographSparseAccumulatorApplyGradient", "ResourceAccumulatorApplyGradient"}},
       {"reads or writes files: calls of the system, a thread of its own, or both",
        {"ReadFile", "WriteFile", "MatchingFiles", "SaveV2", "RestoreV2", "MergeV2Checkpoints",
         "MonographDatasetBatch"}},
@@ -146,9 +193,10 @@ const std::vector<std::pair<const char*, Ops>>& Others() {
       {"a library writes the message, and gives its parts back, in one call",
        {"TensorSummaryV2", "ScalarSummary"}},
       {"waits for other tasks, and an abort ends that",
-       {"CollectiveReduceV2", "CollectiveGatherV2", "CollectiveBcastRecvV2",
-        "CollectiveBcastSendV2", "MonographAllReduce", "MonographJobRun", "MonographJobRunBegin",
-        "MonographJobRunFinish", "MonographJobRunJoin", "MonographJobRunReady"}},
+       {"MonographStepGateWait", "CollectiveReduceV2", "CollectiveGatherV2",
+        "CollectiveBcastRecvV2", "CollectiveBcastSendV2", "MonographAllReduce", "MonographJobRun",
+        "MonographJobRunBegin", "MonographJobRunFinish", "MonographJobRunJoin",
+        "MonographJobRunReady"}},
   };
   return others;
 }

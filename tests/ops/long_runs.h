@@ -16,11 +16,17 @@ namespace monograph::testing {
 
 inline constexpr int64_t kMillion = 1'000'000;
 
+// Runs an op before the one that is measured, with the same resources.
+using RunFirst =
+    std::function<std::vector<Tensor>(const char* op, std::vector<Tensor> inputs, Attrs attrs)>;
+
 struct LongRun {
   const char* op;
   std::function<std::vector<Tensor>()> inputs;
   Attrs attrs = {};
   const char* note = "";
+  // Instead of `inputs`, where these are handles of resources.
+  std::function<std::vector<Tensor>(const RunFirst&)> with_resources = {};
   friend std::ostream& operator<<(std::ostream& out, const LongRun& run) {
     return out << run.op << run.note;
   }
@@ -56,8 +62,9 @@ inline Tensor Texts(int64_t n, const std::string& text) {
 }
 inline Tensor Text(const std::string& text) { return Texts(1, text).Reshaped(Shape()); }
 
-std::vector<LongRun> NumberRuns();  // long_number_runs.cc
-std::vector<LongRun> TextRuns();    // long_text_runs.cc
+std::vector<LongRun> NumberRuns();    // long_number_runs.cc
+std::vector<LongRun> TextRuns();      // long_text_runs.cc
+std::vector<LongRun> ResourceRuns();  // long_resource_runs.cc
 
 // The CPU kernels without a run: for each op, why (long_exceptions.cc).
 struct Exception {

@@ -1,7 +1,10 @@
 // Tables: filled once or changed, by tensors and from files.
 #include "ops/lookup/lookup.h"
 
+#include <algorithm>
+
 #include "base/pool_allocator.h"
+#include "executor/step/outcome.h"
 #include "tests/ops/testing.h"
 #include "tests/temporary_folder.h"
 
@@ -98,6 +101,42 @@ TEST_F(LookupTest, ATableThatWouldPassTheLimitOfMemoryIsRefused) {
   }
   EXPECT_TRUE(insert(chunk).ok());
   HostPool().SetLimit(limit);
+}
+
+TEST_F(LookupTest, WhatMemoryDoesNotSufficeForLeavesATableAsItWas) {
+  const Tensor minus = Tensor::Scalar<int64_t>(-1), old = Tensor::Vector<int64_t>({7, 500'000});
+  Tensor many = Tensor::Allocate(DT_INT64, Shape{1'000'000}).value();
+  for (int64_t i = 0; i < many.elements(); ++i) many.data<int64_t>()[i] = i;
+  const int64_t limit = HostPool().limit();
+  const Tensor changes = Table("MutableHashTableV2", DT_INT64, DT_INT64);
+  ASSERT_TRUE(Run("LookupTableInsertV2", {changes, old, old}).ok());
+  HostPool().SetLimit(HostPool().bytes_in_use() + (32 << 20));
+  for (const char* op : {"LookupTableInsertV2", "LookupTableImportV2"}) {
+    const Status full = Run(op, {changes, many, many}).status();
+    EXPECT_EQ(full.code(), Code::kResourceExhausted) << full;
+    EXPECT_EQ((*Run("LookupTableSizeV2", {changes}))[0].scalar<int64_t>(), 2) << op;
+    EXPECT_EQ(Find(changes, Tensor::Vector<int64_t>({0, 7, 500'000}), minus),
+              "int64[3] = -1 7 500000")
+        << op;
+  }
+  // One key so often has room, as it is there already.
+  std::fill_n(many.data<int64_t>(), many.elements(), 7);
+  EXPECT_TRUE(Run("LookupTableInsertV2", {changes, many, many}).ok());
+  HostPool().SetLimit(limit);
+}
+
+TEST_F(LookupTest, AnAbortedImportLeavesATableAsItWas) {
+  const Tensor table = Table("MutableHashTableV2", DT_INT64, DT_INT64);
+  const Tensor old = Tensor::Vector<int64_t>({7});
+  ASSERT_TRUE(Run("LookupTableImportV2", {table, old, old}).ok());
+  StepOutcome outcome;
+  outcome.Settle(StepOutcome::kAborted);
+  KernelRunner aborted(&Kernels(), {.resources = &resources_, .outcome = &outcome});
+  Tensor none = Tensor::Vector<int64_t>({});
+  EXPECT_EQ(
+      testing::RunOp(aborted, Ops(), "LookupTableImportV2", {table, none, none}).status().code(),
+      Code::kCancelled);
+  EXPECT_EQ((*Run("LookupTableSizeV2", {table}))[0].scalar<int64_t>(), 1);
 }
 
 TEST_F(LookupTest, AFileFillsATable) {

@@ -123,7 +123,7 @@ TEST_F(TensorArrayTest, StringsAreKeptScatteredSplitAndJoined) {
 TEST_F(TensorArrayTest, AnArrayTakesMemoryForWhatWasWrittenAndRefusesWhatWouldPassTheLimit) {
   constexpr int32_t kMost = std::numeric_limits<int32_t>::max();
   const int64_t limit = HostPool().limit();
-  HostPool().SetLimit(HostPool().bytes_mapped() + (64 << 20));
+  HostPool().SetLimit(HostPool().bytes_in_use() + (64 << 20));
   const Tensor value = Tensor::Scalar(1.0f);
   const Tensor fixed = Make(kMost, DT_FLOAT, PartialShape::Scalar());
   EXPECT_TRUE(Write(fixed, 1000, value).ok());
@@ -224,17 +224,34 @@ TEST_F(TensorArrayTest, AnArrayOfHandlesIsRefusedAsItCouldHoldItsOwn) {
   EXPECT_EQ(refused.code(), Code::kInvalidArgument) << refused;
 }
 
-TEST_F(TensorArrayTest, AChainOfArraysThatHoldEachOthersHandlesInListsGoesWithoutADeepStack) {
+TEST_F(TensorArrayTest, ListsOfHandlesAreRefusedAsAnArrayCouldSoHoldItsOwn) {
   Tensor array = Make(1, DT_VARIANT);
-  for (int i = 0; i < 50'000; ++i) {
-    Tensor list = Run("EmptyTensorList", {Tensor::Scalar(-1), Tensor::Scalar(-1)},
-                      {{"element_dtype", DT_RESOURCE}});
-    list = Run("TensorListPushBack", {list, array});
-    const Tensor next = Make(1, DT_VARIANT);
-    ASSERT_TRUE(Write(next, 0, list).ok());
-    array = next;
+  const Tensor none = Tensor::Scalar(-1);
+  Tensor handles = Run("EmptyTensorList", {none, none}, {{"element_dtype", DT_RESOURCE}});
+  handles = Run("TensorListPushBack", {handles, array});
+  Tensor lists = Run("EmptyTensorList", {none, none}, {{"element_dtype", DT_VARIANT}});
+  lists = Run("TensorListPushBack", {lists, handles});
+  const Tensor optional = Run("OptionalFromValue", {array});
+  for (const Tensor* held : {&handles, &lists, &optional}) {
+    const Status status = Write(array, 0, *held);
+    EXPECT_EQ(status.code(), Code::kInvalidArgument) << status;
+    EXPECT_NE(status.message().find("cannot hold resource handles"), std::string::npos) << status;
   }
-  array.Reset();
+  const Tensor list = Run("EmptyTensorList", {none, none}, {{"element_dtype", DT_FLOAT}});
+  EXPECT_TRUE(Write(array, 0, list).ok());
+}
+
+TEST_F(TensorArrayTest, AChainOfStacksThatHoldEachOthersHandlesGoesWithoutADeepStack) {
+  const auto make = [&] {
+    return Run("StackV2", {Tensor::Scalar(-1)}, {{"elem_type", DT_RESOURCE}});
+  };
+  Tensor stack = make();
+  for (int i = 0; i < 50'000; ++i) {
+    const Tensor next = make();
+    ASSERT_TRUE(TryRun("StackPushV2", {next, stack}).ok());
+    stack = next;
+  }
+  stack.Reset();
   EXPECT_TRUE(resources_.All().empty());
 }
 

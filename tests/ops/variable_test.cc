@@ -1,6 +1,7 @@
 #include <atomic>
 #include <thread>
 
+#include "executor/step/outcome.h"
 #include "tests/ops/variable_fixture.h"
 
 namespace monograph {
@@ -144,6 +145,30 @@ TEST_F(VariableTest, ScatterAddAddsRowsInOrderAndLeavesSnapshotsAsTheyWere) {
   EXPECT_NE(shapes.message().find("updates of shape [2] do not fit indices of shape [1]"),
             std::string::npos)
       << shapes;
+}
+
+TEST_F(VariableTest, AnUpdateOfAnAbortedStepLeavesTheValueAsItWas) {
+  const Tensor value = Floats({1, 2, 3});
+  StepOutcome outcome;
+  outcome.Settle(StepOutcome::kAborted);
+  KernelRunner aborted(&Kernels(), {.resources = &resources_, .outcome = &outcome});
+  const Tensor indices = Tensor::Vector<int32_t>({0, 1, 2});
+  for (const bool in_place : {true, false}) {
+    const Tensor handle = Make(in_place ? "a" : "b", value);
+    const Tensor snapshot = in_place ? Tensor() : Read(handle);
+    const std::vector<std::pair<const char*, std::vector<Tensor>>> updates = {
+        {"AssignVariableOp", {handle, value}},
+        {"AssignAddVariableOp", {handle, value}},
+        {"ResourceScatterAdd", {handle, indices, value}},
+        {"ResourceApplyGradientDescent", {handle, Scalar(1), value}}};
+    for (const auto& [op, inputs] : updates) {
+      Attrs attrs;
+      if (std::string_view(op) != "ResourceApplyGradientDescent") attrs = {{"dtype", DT_FLOAT}};
+      const Status status = testing::RunOp(aborted, Ops(), op, inputs, attrs).status();
+      EXPECT_EQ(status.code(), Code::kCancelled) << op << ": " << status;
+      EXPECT_TRUE(BitEqual(Read(handle), value)) << op;
+    }
+  }
 }
 
 TEST_F(VariableTest, ScatterSubSubtractsRowsAndAScalarGoesToAllOfThem) {
