@@ -85,12 +85,12 @@ Status SamplesShape(ShapeContext& c) {
   MG_ASSIGN_OR_RETURN(const PartialShape logits, c.WithRank(0, 2));
   MG_RETURN_IF_ERROR(c.WithRank(1, 0).status());
   if (c.num_inputs() > 2) MG_RETURN_IF_ERROR(CheckSeed(c, 2));
-  auto samples = c.InputAsInts(1);
-  if (samples && samples->size() != 1) samples.reset();  // which the kernel refuses
-  if (samples && samples->front() < 0)
-    return InvalidArgument("num_samples should be nonnegative, got " +
-                           std::to_string(samples->front()));
-  c.set_output(0, PartialShape{logits.dim(0), samples ? samples->front() : -1});
+  const auto values = c.InputAsInts(1);
+  const bool known = values && values->size() == 1;  // other sizes are refused by the kernel
+  const int64_t samples = known ? values->front() : -1;
+  if (known && samples < 0)
+    return InvalidArgument("num_samples should be nonnegative, got " + std::to_string(samples));
+  c.set_output(0, PartialShape{logits.dim(0), samples});
   return Status();
 }
 
