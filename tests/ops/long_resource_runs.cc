@@ -9,7 +9,6 @@ namespace {
 
 using Tensors = std::vector<Tensor>;
 
-Tensor Floats(const Shape& shape) { return Zeros(DT_FLOAT, shape); }
 const Tensor& Flow() {
   static const Tensor flow = Tensor::Scalar(0.0f);
   return flow;

@@ -38,6 +38,7 @@ inline Tensor Zeros(DType dtype, const Shape& shape) {
   return tensor;
 }
 // 0, 1, 2, ...
+inline Tensor Floats(const Shape& shape) { return Zeros(DT_FLOAT, shape); }
 template <typename T = int32_t>
 Tensor Numbers(int64_t n) {
   Tensor tensor = Tensor::Allocate(kDTypeOf<T>, Shape{n}).value();
