@@ -37,8 +37,8 @@ inline Tensor Zeros(DType dtype, const Shape& shape) {
   std::memset(tensor.raw(), 0, tensor.bytes());
   return tensor;
 }
-// 0, 1, 2, ...
 inline Tensor Floats(const Shape& shape) { return Zeros(DT_FLOAT, shape); }
+// 0, 1, 2, ...
 template <typename T = int32_t>
 Tensor Numbers(int64_t n) {
   Tensor tensor = Tensor::Allocate(kDTypeOf<T>, Shape{n}).value();
