@@ -1,5 +1,7 @@
 #include "tests/graph/test_ops.h"
 
+#include <algorithm>
+
 namespace monograph::testing {
 namespace {
 
@@ -45,6 +47,35 @@ Status PackShape(ShapeContext& c) {
 }
 
 const char* const kNumber = "T: {float, double, int32, int64, half, bfloat16}";
+
+// Of vectors one behind the other.
+Status VectorsShape(ShapeContext& c) {
+  int64_t length = 0;
+  for (int i = 0; i + 1 < c.num_inputs(); ++i) {
+    MG_ASSIGN_OR_RETURN(const PartialShape vector, c.WithRank(i, 1));
+    length += vector.dim(0);
+  }
+  c.set_output(0, PartialShape{length});
+  return Status();
+}
+
+// Of a vector of known length, from constants.
+Status SliceShape(ShapeContext& c) {
+  const auto begin = c.InputAsInts(1), end = c.InputAsInts(2), strides = c.InputAsInts(3);
+  if (c.attr<int64_t>("shrink_axis_mask") == 1) {
+    c.set_output(0, PartialShape::Scalar());
+    return Status();
+  }
+  const int64_t n = c.input(0).dim(0), step = strides->front();
+  const auto place = [&](int64_t i, const char* mask, int64_t all) {
+    if (c.attr<int64_t>(mask) == 1) return all;
+    return std::clamp<int64_t>(i < 0 ? i + n : i, step > 0 ? 0 : -1, step > 0 ? n : n - 1);
+  };
+  const int64_t from = place(begin->front(), "begin_mask", step > 0 ? 0 : n - 1);
+  const int64_t to = place(end->front(), "end_mask", step > 0 ? n : -1);
+  c.set_output(0, PartialShape{(to - from + step + (step > 0 ? -1 : 1)) / step});
+  return Status();
+}
 
 }  // namespace
 
@@ -138,7 +169,8 @@ void AddTestOps(OpRegistry* registry) {
                     .Output("output: T")
                     .Attr("N: int >= 2")
                     .Attr("T: type")
-                    .Attr("Tidx: {int32, int64} = DT_INT32"));
+                    .Attr("Tidx: {int32, int64} = DT_INT32")
+                    .Shape(VectorsShape));
   registry->Add(OpDef("StridedSlice")
                     .Input("input: T")
                     .Input("begin: Index")
@@ -152,11 +184,7 @@ void AddTestOps(OpRegistry* registry) {
                     .Attr("ellipsis_mask: int = 0")
                     .Attr("new_axis_mask: int = 0")
                     .Attr("shrink_axis_mask: int = 0")
-                    .Shape([](ShapeContext& c) {
-                      if (c.attr<int64_t>("shrink_axis_mask") == 1)
-                        c.set_output(0, PartialShape::Scalar());
-                      return Status();
-                    }));
+                    .Shape(SliceShape));
   registry->Add(OpDef("VarHandleOp")
                     .Output("resource: resource")
                     .Attr("container: string = ''")

@@ -105,7 +105,7 @@ Times Measure(const LongRun& run, double abort_at) {
 class LongKernels : public ::testing::TestWithParam<LongRun> {};
 
 TEST_P(LongKernels, EndSoonAfterAnAbort) {
-  constexpr double kSoon = kSlowBuild ? 0.5 : 0.05;
+  constexpr double kSoon = kSlowBuild ? 0.5 : 0.1;  // docs/reliability.md promises it
   double all = 0, after = 0;
   for (int attempt = 0; attempt < 3; ++attempt) {
     all = Measure(GetParam(), 1e9).all;

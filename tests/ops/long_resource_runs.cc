@@ -158,7 +158,9 @@ std::vector<LongRun> ArrayRuns() {
        {},
        " of a sum",
        [](const RunFirst& run) {
-         const Tensor gradients = Gradients(run, Array(run)), term = Floats({50 * kMillion});
+         const Tensor array = Array(run), term = Floats({50 * kMillion});
+         run("TensorArrayWriteV3", {array, Tensor::Scalar(0), term, Flow()}, {});
+         const Tensor gradients = Gradients(run, array);
          run("TensorArrayWriteV3", {gradients, Tensor::Scalar(0), term, Flow()}, {});
          return Tensors{gradients, Tensor::Scalar(0), term, Flow()};
        }},
