@@ -259,6 +259,28 @@ Output LoopValues::EnterBackward(const Backward& backward, const Scope& scope, E
   return Enter(scope, {graph_, e}, backward.name, true, backward.loop->parallel_iterations);
 }
 
+// The Enter of a constant that a tensor of the loop is, behind what only passes it on; -1 if it is
+// none.
+NodeId LoopValues::ConstantOf(const Loop& loop, Endpoint e) const {
+  while (e.node < base_ &&
+         (graph_->op(e.node).flow() == FlowOp::kSwitch || graph_->is(e.node, "Identity")))
+    e = graph_->inputs(e.node)[0];
+  return std::ranges::find(loop.constants, e.node) != loop.constants.end() ? e.node : -1;
+}
+
+// In the loop of gradients: the value where these branches were taken, and dead elsewhere.
+Result<Output> LoopValues::OnBranches(Backward* backward, const Scope& scope, Output value,
+                                      std::span<const Guard> branches) {
+  for (const Guard& branch : branches) {
+    MG_ASSIGN_OR_RETURN(const Endpoint predicate,
+                        ValueIn(backward, PredicateIn(*backward->loop, branch)));
+    const Operation by =
+        OpBuilder(scope, "Switch").Input(value).Input(Output{graph_, predicate}).Build();
+    value = by.output(branch.value);
+  }
+  return value;
+}
+
 Result<Endpoint> LoopValues::ValueIn(Backward* backward, Endpoint e) {
   if (const auto found = backward->led.find(e); found != backward->led.end()) return found->second;
   Loop* const loop = backward->loop;
@@ -266,10 +288,10 @@ Result<Endpoint> LoopValues::ValueIn(Backward* backward, Endpoint e) {
   Output value;
   if (FrameOf(e) != loop->frame) {
     value = EnterBackward(*backward, scope, e);
-  } else if (graph_->op(e.node).flow() == FlowOp::kEnter &&
-             std::ranges::find(loop->constants, e.node) != loop->constants.end()) {
-    MG_ASSIGN_OR_RETURN(value.endpoint, ValueIn(backward, graph_->inputs(e.node)[0]));
-    value.graph = graph_;
+  } else if (const NodeId enter = ConstantOf(*loop, e); enter >= 0) {
+    MG_ASSIGN_OR_RETURN(const Endpoint constant, ValueIn(backward, graph_->inputs(enter)[0]));
+    MG_ASSIGN_OR_RETURN(const std::vector<Guard> branches, Branches(*loop, e));
+    MG_ASSIGN_OR_RETURN(value, OnBranches(backward, scope, {graph_, constant}, branches));
   } else if (graph_->is(e.node, "Const")) {
     value = OpBuilder(scope.WithControlDependencies({backward->index}), "Const")
                 .Attr("value", graph_->attrs(e.node).Get<Tensor>("value"))
@@ -287,12 +309,7 @@ Result<Endpoint> LoopValues::ValueIn(Backward* backward, Endpoint e) {
                 .Input(any)
                 .Attr("element_dtype", branches.empty() ? graph_->dtype(e) : DT_VARIANT)
                 .BuildOutput();
-    for (const Guard& branch : branches) {
-      MG_ASSIGN_OR_RETURN(const Endpoint predicate, ValueIn(backward, PredicateIn(*loop, branch)));
-      const Operation by =
-          OpBuilder(scope, "Switch").Input(value).Input(Output{graph_, predicate}).Build();
-      value = by.output(branch.value);
-    }
+    MG_ASSIGN_OR_RETURN(value, OnBranches(backward, scope, value, branches));
     if (!branches.empty()) {
       value = OpBuilder(scope, "OptionalGetValue")
                   .Input(value)
