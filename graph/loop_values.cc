@@ -182,7 +182,16 @@ Result<std::vector<Guard>> LoopValues::Branches(const Loop& loop, Endpoint e) co
     std::ranges::sort(guards);
     return guards;
   };
-  const Guards of_iteration = guards_of({loop.variables[0].switch_node, 1});
+  // The loop is in all branches that anything enters it from. One of gradients, in a branch, has
+  // more than one: the predicates of the branch and of its gradient are not the same.
+  Guards of_iteration = guards_of({loop.variables[0].switch_node, 1});
+  const auto include = [&](NodeId enter) {
+    Guards both;
+    std::ranges::set_union(of_iteration, flow_.GuardsOf(enter), std::back_inserter(both));
+    of_iteration = std::move(both);
+  };
+  for (const Variable& variable : loop.variables) include(variable.enter);
+  for (const NodeId enter : loop.constants) include(enter);
   const auto within = [&](Endpoint of) {
     Guards left;
     std::ranges::set_difference(guards_of(of), of_iteration, std::back_inserter(left));
