@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "client/registries.h"
 #include "graph/gradients.h"
 #include "ops/constant/constant.h"
 #include "ops/elementwise/elementwise.h"
