@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -72,5 +73,10 @@ struct InlineMap {
 Result<Graph> InlineFunctions(const Graph& graph,
                               const std::function<bool(NodeId)>& should_inline = {},
                               InlineMap* map = nullptr, std::vector<NodeId>* inherited = nullptr);
+
+// Puts what these calls, Ifs, Cases and Whiles of the graph would run into the graph itself, as
+// InlineFunctions does. Each stays as a node of its name that hands on its results, an Identity or
+// an IdentityN, and waits for its effects. REQUIRES: each has a result.
+Status ExpandCalls(Graph* graph, std::span<const NodeId> calls);
 
 }  // namespace monograph

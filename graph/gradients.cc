@@ -1,5 +1,7 @@
 // Reverse-mode differentiation, in the phases of Run: Check the arguments; FindPaths marks the
-// nodes on a path from an x to a y; Seed puts grad_ys or ones at the ys; then, from the last node
+// nodes on a path from an x to a y; calls, Ifs, Cases and Whiles among them become the nodes of
+// their functions (ExpandCalls), so that what follows knows Switches, Merges and loops only and
+// nothing is computed a second time; Seed puts grad_ys or ones at the ys; then, from the last node
 // to the first, the gradients of a node's outputs are summed (Sum), and its op adds the nodes that
 // compute those of the inputs (Differentiate). Contributions are sorted by consumer before they are
 // summed, so that the bits of a sum follow from the graph alone. A loop is one unit
@@ -15,6 +17,7 @@
 #include <utility>
 
 #include "graph/control_flow.h"
+#include "graph/function.h"
 #include "graph/loop_values.h"
 #include "graph/resource_handle.h"
 #include "graph/structural_ops.h"
@@ -112,13 +115,18 @@ class Differentiator {
   Result<std::vector<Gradient>> Run() {
     MG_RETURN_IF_ERROR(Check());
     MG_ASSIGN_OR_RETURN(order_, graph_.TopologicalOrder());
+    FindPaths();
+    if (const std::vector<NodeId> calls = CallsOnPaths(); !calls.empty()) {
+      MG_RETURN_IF_ERROR(ExpandCalls(&graph_, calls).WithContext("AddGradients"));
+      MG_ASSIGN_OR_RETURN(order_, graph_.TopologicalOrder());
+      FindPaths();
+    }
     if (graph_.has_flow_ops()) {
       MG_ASSIGN_OR_RETURN(ControlFlow flow, FindControlFlow(graph_));
       MG_RETURN_IF_ERROR(CheckOutside(flow));
       loops_.emplace(&graph_, std::move(flow),
                      [this](NodeId node) { return Beside(scope_, node); });
     }
-    FindPaths();
     MG_RETURN_IF_ERROR(Seed());
     MG_RETURN_IF_ERROR(DifferentiateLevel(0));
     std::vector<Gradient> results;
@@ -219,8 +227,20 @@ class Differentiator {
     // Again where a loop's next iteration has found more.
     for (bool more = true; more;) {
       more = false;
-      for (const NodeId node : order_) more |= activate(node) && loops_.has_value();
+      for (const NodeId node : order_) more |= activate(node) && graph_.has_flow_ops();
     }
+  }
+
+  // The calls, Ifs, Cases and Whiles that a gradient may go through.
+  std::vector<NodeId> CallsOnPaths() const {
+    std::vector<NodeId> calls;
+    for (NodeId node = 0; node < graph_.num_nodes(); ++node) {
+      if (!active_[Index(node)] || !(IsCall(graph_, node) || IsFunctional(graph_, node))) continue;
+      bool flows = false;
+      for (int i = 0; i < graph_.num_outputs(node); ++i) flows |= Flows({node, i});
+      if (flows) calls.push_back(node);
+    }
+    return calls;
   }
 
   // ---- loops
@@ -281,10 +301,22 @@ class Differentiator {
     for (auto unit = units.rbegin(); unit != units.rend(); ++unit) {
       if (unit->loop != 0) {
         MG_RETURN_IF_ERROR(DifferentiateLoop(unit->loop));
-      } else if (active_[Index(unit->nodes[0])] && !IsOfLoop(unit->nodes[0])) {
-        MG_RETURN_IF_ERROR(Differentiate(unit->nodes[0]));
+      } else if (active_[Index(unit->nodes[0])]) {
+        const NodeId node = unit->nodes[0];
+        MG_RETURN_IF_ERROR(IsOfLoop(node) ? ThroughConstant(node) : Differentiate(node));
       }
     }
+    return Status();
+  }
+
+  // What a body reads of a constant may come through a Switch by the LoopCond, as that of a While
+  // node does. Its gradient is that of the constant.
+  Status ThroughConstant(NodeId node) {
+    if (graph_.op(node).flow() != FlowOp::kSwitch) return Status();
+    const Endpoint constant = graph_.inputs(node)[0];
+    if (graph_.op(constant.node).flow() != FlowOp::kEnter || !Flows(constant)) return Status();
+    MG_ASSIGN_OR_RETURN(const Gradient gradient, Sum({node, 1}));
+    if (gradient.valid()) contributions_[constant].push_back({node, 0, gradient});
     return Status();
   }
 
@@ -309,17 +341,6 @@ class Differentiator {
       default:
         return false;
     }
-  }
-
-  // Of a tensor, or of the variable that a handle stands for.
-  Output ZerosOf(const Scope& scope, const Output& x) const {
-    if (x.dtype() != DT_RESOURCE) return OpBuilder(scope, "ZerosLike").Input(x).BuildOutput();
-    const Output dims = OpBuilder(scope, "VariableShape").Input(x).BuildOutput();
-    const Output zero = OpBuilder(scope, "Cast")
-                            .Input(MakeConst(scope, Tensor::Scalar(0.0f)))
-                            .Attr("DstT", HandleDType(graph_, x.endpoint))
-                            .BuildOutput();
-    return OpBuilder(scope, "Fill").Input(dims).Input(zero).BuildOutput();
   }
 
   Result<Output> DenseSum(const Scope& scope, Endpoint e) {
@@ -577,13 +598,10 @@ class Differentiator {
     const OpDef& op = graph_.op(node);
     if (op.no_gradient()) return Status();
     if (op.gradient() == nullptr) {
-      return Unimplemented(fmt::format(
-          "AddGradients: node {}{}", graph_.NodeText(node),
-          IsCall(graph_, node)
-              ? " calls a function, and gradients do not go through calls: take the gradient "
-                "inside the function "
-                "(as Replicate does), or inline it first (InlineFunctions)"
-              : " has no gradient; StopGradient in front of it keeps gradients out"));
+      return Unimplemented(
+          fmt::format("AddGradients: node {} has no gradient; StopGradient in front of it keeps "
+                      "gradients out",
+                      graph_.NodeText(node)));
     }
     const std::vector<Endpoint> inputs(graph_.inputs(node).begin(), graph_.inputs(node).end());
     const Scope scope = NodeScope(node).SubScope(std::string(graph_.name(node)) + "_grad");
@@ -652,6 +670,23 @@ Output Densify(const Scope& scope, const Gradient& gradient, const Output& x) {
   }
   scope.graph()->SetShape(dense.endpoint, *merged);
   return dense;
+}
+
+Output ZerosOf(const Scope& scope, const Output& x) {
+  if (!scope.ok()) return {};
+  if (x.dtype() != DT_RESOURCE) return OpBuilder(scope, "ZerosLike").Input(x).BuildOutput();
+  const DType dtype = HandleDType(*x.graph, x.endpoint);
+  if (dtype == DT_INVALID) {
+    scope.Fail(Unimplemented("nothing tells the type of the variable whose handle '" + x.name() +
+                             "' is, so there is no gradient of it"));
+    return {};
+  }
+  const Output dims = OpBuilder(scope, "VariableShape").Input(x).BuildOutput();
+  const Output zero = OpBuilder(scope, "Cast")
+                          .Input(MakeConst(scope, Tensor::Scalar(0.0f)))
+                          .Attr("DstT", dtype)
+                          .BuildOutput();
+  return OpBuilder(scope, "Fill").Input(dims).Input(zero).BuildOutput();
 }
 
 const Output& GradientContext::grad(int i) {

@@ -25,6 +25,9 @@ struct Gradient {
 // variable's handle.
 Output Densify(const Scope& scope, const Gradient& gradient, const Output& x);
 
+// Zeros of x's shape and type, or of those of the variable whose handle x is.
+Output ZerosOf(const Scope& scope, const Output& x);
+
 // What an op's GradientFn sees: the node, the gradients of its outputs, and where the gradients of
 // its inputs go.
 class GradientContext {
@@ -74,7 +77,9 @@ struct GradientOptions {
 // `grad_ys` gives the incoming gradients (default: ones). Unimplemented names the op that has no
 // gradient. A ReadVariableOp output may be given as x: then only what that read's value leads to
 // counts. A variable's handle as x stands for the variable: all that reads it (ReadVariableOp,
-// ResourceGather) counts, and the gradient is computed beside it.
+// ResourceGather) counts, and the gradient is computed beside it. A call, an If, a Case or a While
+// (a node with functions) on a path from an x to a y becomes the nodes that it would run
+// (ExpandCalls); its own node stays and hands on their results.
 Result<Outputs> AddGradients(const Scope& scope, std::span<const Output> ys,
                              std::span<const Output> xs, std::span<const Output> grad_ys = {},
                              const GradientOptions& options = {});

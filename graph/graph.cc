@@ -557,6 +557,17 @@ void Graph::ReplaceInput(NodeId id, int input, Endpoint source) {
   input_pool_[at(id).first_input + static_cast<uint32_t>(input)] = source;
 }
 
+void Graph::ReplaceOp(NodeId id, const OpDef& op, std::shared_ptr<const Attrs> attrs,
+                      std::span<const Endpoint> inputs, std::span<const NodeId> control_inputs) {
+  Node& node = at(id);
+  node.op = &op;
+  node.attrs = std::move(attrs);
+  node.first_input = static_cast<uint32_t>(input_pool_.size());
+  node.num_inputs = static_cast<uint32_t>(inputs.size());
+  input_pool_.insert(input_pool_.end(), inputs.begin(), inputs.end());
+  SetControlInputs(id, control_inputs);
+}
+
 void Graph::AddControlInput(NodeId id, NodeId source) {
   const auto old = control_inputs(id);
   if (std::find(old.begin(), old.end(), source) != old.end()) return;

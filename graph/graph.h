@@ -114,6 +114,10 @@ class Graph {
   void SetAttrs(NodeId id, std::shared_ptr<const Attrs> attrs) { at(id).attrs = std::move(attrs); }
   // REQUIRES: same type; the caller makes no cycle but that of a loop (IsBackEdge).
   void ReplaceInput(NodeId id, int input, Endpoint source);
+  // Makes a node one of another op; its name, its device and its outputs stay. REQUIRES: `op` is
+  // the registry's and, with these attributes and inputs, gives outputs of the same types.
+  void ReplaceOp(NodeId id, const OpDef& op, std::shared_ptr<const Attrs> attrs,
+                 std::span<const Endpoint> inputs, std::span<const NodeId> control_inputs);
   void AddControlInput(NodeId id, NodeId source);  // no duplicates
   void SetControlInputs(NodeId id, std::span<const NodeId> sources);
 

@@ -88,6 +88,23 @@ class Inliner {
     return Status();
   }
 
+  // ExpandCalls, for a graph that is its own copy.
+  Status RunInPlace(std::span<const NodeId> calls) {
+    Frame top(graph_);
+    for (NodeId id = 0; id < graph_.num_nodes(); ++id) top.SetNode(graph_, id, id);
+    for (const NodeId call : calls) {
+      const std::string name(graph_.name(call));
+      const DeviceName device = graph_.device(call);
+      std::vector<NodeId> done;
+      MG_RETURN_IF_ERROR(Expand(graph_, call, name, device, &top, false, nullptr, &done));
+      MG_RETURN_IF_ERROR(HandOn(call, top.outputs[static_cast<size_t>(call)], std::move(done)));
+      top.SetNode(graph_, call, call);
+      expanded_.erase(name);
+    }
+    if (!expanded_.empty()) ReplaceColocationWithCalls();
+    return Status();
+  }
+
  private:
   // The new nodes of the nodes of one graph.
   struct Frame : InlineMap {
@@ -113,6 +130,7 @@ class Inliner {
       return controls;
     }
     void SetNode(const Graph& graph, NodeId id, NodeId copy) {
+      outputs[static_cast<size_t>(id)].clear();
       for (int i = 0; i < graph.num_outputs(id); ++i)
         outputs[static_cast<size_t>(id)].push_back({copy, i});
       done[static_cast<size_t>(id)] = {copy};
@@ -169,6 +187,24 @@ class Inliner {
                                                          .control_inputs = *nodes,
                                                          .device = device.ToString()}));
     *nodes = {all};
+    return Status();
+  }
+
+  // Makes the call a node that hands on `results`, behind its effects and what it waited for.
+  Status HandOn(NodeId call, const std::vector<Endpoint>& results, std::vector<NodeId> behind) {
+    const auto before = out_->control_inputs(call);
+    behind.insert(behind.end(), before.begin(), before.end());
+    auto attrs = std::make_shared<Attrs>();
+    if (const AttrValue* groups = out_->attrs(call).Find("_class")) attrs->Set("_class", *groups);
+    const std::vector<DType> types = TypesOf(*out_, call);
+    if (types.size() == 1) {
+      attrs->Set("T", types[0]);
+    } else {
+      attrs->Set("T", types);
+    }
+    MG_ASSIGN_OR_RETURN(const OpDef* const op,
+                        out_->registry().Require(types.size() == 1 ? "Identity" : "IdentityN"));
+    out_->ReplaceOp(call, *op, std::move(attrs), results, behind);
     return Status();
   }
 
@@ -788,6 +824,10 @@ Result<Graph> InlineFunctions(const Graph& graph, const std::function<bool(NodeI
   out.ShareFunctions(graph.shared_functions());
   MG_RETURN_IF_ERROR(Inliner(graph, &out, map, inherited).Run(should_inline));
   return out;
+}
+
+Status ExpandCalls(Graph* graph, std::span<const NodeId> calls) {
+  return Inliner(*graph, graph, nullptr, nullptr).RunInPlace(calls);
 }
 
 }  // namespace monograph

@@ -182,7 +182,16 @@ Result<std::vector<Guard>> LoopValues::Branches(const Loop& loop, Endpoint e) co
     std::ranges::sort(guards);
     return guards;
   };
-  const Guards of_iteration = guards_of({loop.variables[0].switch_node, 1});
+  // The loop is in all branches that anything enters it from. One of gradients, in a branch, has
+  // more than one: the predicates of the branch and of its gradient are not the same.
+  Guards of_iteration = guards_of({loop.variables[0].switch_node, 1});
+  const auto include = [&](NodeId enter) {
+    Guards both;
+    std::ranges::set_union(of_iteration, flow_.GuardsOf(enter), std::back_inserter(both));
+    of_iteration = std::move(both);
+  };
+  for (const Variable& variable : loop.variables) include(variable.enter);
+  for (const NodeId enter : loop.constants) include(enter);
   const auto within = [&](Endpoint of) {
     Guards left;
     std::ranges::set_difference(guards_of(of), of_iteration, std::back_inserter(left));
@@ -259,6 +268,28 @@ Output LoopValues::EnterBackward(const Backward& backward, const Scope& scope, E
   return Enter(scope, {graph_, e}, backward.name, true, backward.loop->parallel_iterations);
 }
 
+// The Enter of a constant that a tensor of the loop is, behind what only passes it on; -1 if it is
+// none.
+NodeId LoopValues::ConstantOf(const Loop& loop, Endpoint e) const {
+  while (e.node < base_ &&
+         (graph_->op(e.node).flow() == FlowOp::kSwitch || graph_->is(e.node, "Identity")))
+    e = graph_->inputs(e.node)[0];
+  return std::ranges::find(loop.constants, e.node) != loop.constants.end() ? e.node : -1;
+}
+
+// In the loop of gradients: the value where these branches were taken, and dead elsewhere.
+Result<Output> LoopValues::OnBranches(Backward* backward, const Scope& scope, Output value,
+                                      std::span<const Guard> branches) {
+  for (const Guard& branch : branches) {
+    MG_ASSIGN_OR_RETURN(const Endpoint predicate,
+                        ValueIn(backward, PredicateIn(*backward->loop, branch)));
+    const Operation by =
+        OpBuilder(scope, "Switch").Input(value).Input(Output{graph_, predicate}).Build();
+    value = by.output(branch.value);
+  }
+  return value;
+}
+
 Result<Endpoint> LoopValues::ValueIn(Backward* backward, Endpoint e) {
   if (const auto found = backward->led.find(e); found != backward->led.end()) return found->second;
   Loop* const loop = backward->loop;
@@ -266,10 +297,10 @@ Result<Endpoint> LoopValues::ValueIn(Backward* backward, Endpoint e) {
   Output value;
   if (FrameOf(e) != loop->frame) {
     value = EnterBackward(*backward, scope, e);
-  } else if (graph_->op(e.node).flow() == FlowOp::kEnter &&
-             std::ranges::find(loop->constants, e.node) != loop->constants.end()) {
-    MG_ASSIGN_OR_RETURN(value.endpoint, ValueIn(backward, graph_->inputs(e.node)[0]));
-    value.graph = graph_;
+  } else if (const NodeId enter = ConstantOf(*loop, e); enter >= 0) {
+    MG_ASSIGN_OR_RETURN(const Endpoint constant, ValueIn(backward, graph_->inputs(enter)[0]));
+    MG_ASSIGN_OR_RETURN(const std::vector<Guard> branches, Branches(*loop, e));
+    MG_ASSIGN_OR_RETURN(value, OnBranches(backward, scope, {graph_, constant}, branches));
   } else if (graph_->is(e.node, "Const")) {
     value = OpBuilder(scope.WithControlDependencies({backward->index}), "Const")
                 .Attr("value", graph_->attrs(e.node).Get<Tensor>("value"))
@@ -287,12 +318,7 @@ Result<Endpoint> LoopValues::ValueIn(Backward* backward, Endpoint e) {
                 .Input(any)
                 .Attr("element_dtype", branches.empty() ? graph_->dtype(e) : DT_VARIANT)
                 .BuildOutput();
-    for (const Guard& branch : branches) {
-      MG_ASSIGN_OR_RETURN(const Endpoint predicate, ValueIn(backward, PredicateIn(*loop, branch)));
-      const Operation by =
-          OpBuilder(scope, "Switch").Input(value).Input(Output{graph_, predicate}).Build();
-      value = by.output(branch.value);
-    }
+    MG_ASSIGN_OR_RETURN(value, OnBranches(backward, scope, value, branches));
     if (!branches.empty()) {
       value = OpBuilder(scope, "OptionalGetValue")
                   .Input(value)

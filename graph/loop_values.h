@@ -18,6 +18,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -82,6 +83,9 @@ class LoopValues {
   Result<Output> ListOf(Loop* loop, Endpoint e);
   Result<std::vector<Guard>> Branches(const Loop& loop, Endpoint e) const;
   Endpoint PredicateIn(const Loop& loop, const Guard& guard) const;
+  NodeId ConstantOf(const Loop& loop, Endpoint e) const;
+  Result<Output> OnBranches(Backward* backward, const Scope& scope, Output value,
+                            std::span<const Guard> branches);
   Result<Endpoint> ValueIn(Backward* backward, Endpoint e);
   Output EnterBackward(const Backward& backward, const Scope& scope, Endpoint e) const;
   // The nodes from `first` on are part of frames that were there before.

@@ -3,13 +3,24 @@
 namespace monograph {
 namespace {
 
+// The input that an output is, of a node that hands it on; -1 for other nodes.
+int HandedOn(const Graph& graph, Endpoint output) {
+  const FlowOp flow = graph.op(output.node).flow();
+  if (graph.inputs(output.node).empty()) return -1;  // fed
+  if (graph.is(output.node, "IdentityN")) return output.index;
+  const bool first =
+      graph.is(output.node, "Identity") || flow == FlowOp::kEnter || flow == FlowOp::kSwitch;
+  return first ? 0 : -1;
+}
+
 // The attributes of the node that tells about the handle; nullptr if it is no handle.
 const Attrs* Source(const Graph& graph, Endpoint handle) {
   constexpr int kMostPassed = 1000;  // each node that reads it may ask
-  for (int i = 0;
-       graph.is(handle.node, "Identity") || graph.op(handle.node).flow() == FlowOp::kEnter; ++i) {
+  int input = HandedOn(graph, handle);
+  for (int i = 0; input >= 0; ++i) {
     if (i == kMostPassed) return nullptr;
-    handle = graph.inputs(handle.node)[0];
+    handle = graph.inputs(handle.node)[static_cast<size_t>(input)];
+    input = HandedOn(graph, handle);
   }
   return graph.dtype(handle) == DT_RESOURCE ? &graph.attrs(handle.node) : nullptr;
 }

@@ -77,7 +77,7 @@ Status MergeShape(ShapeContext& c) {
 Status SwitchGradient(GradientContext& c) {
   Outputs sides;
   for (int i = 0; i < 2; ++i)
-    sides.push_back(c.grad(i).valid() ? c.grad(i) : ZerosLike(c.scope(), c.output(i)));
+    sides.push_back(c.grad(i).valid() ? c.grad(i) : ZerosOf(c.scope(), c.output(i)));
   c.set_grad(0, Merge(c.scope(), sides).output);
   return Status();
 }

@@ -160,7 +160,7 @@ TEST_F(GradientsTest, AnOpWithoutAGradientIsNamedOnlyIfItMatters) {
   EXPECT_TRUE(AddGradients(root_, Outputs{Op2(root_, "Mul", z, opaque)}, Outputs{z}).ok());
 }
 
-TEST_F(GradientsTest, ACallHasNoGradientFromOutside) {
+TEST_F(GradientsTest, ACallBecomesWhatItRuns) {
   auto body = std::make_shared<Graph>(&PassOps());
   Scope scope(body.get());
   const Output a = OpBuilder(scope, "_Arg").Attr("T", DT_FLOAT).Attr("index", 0).BuildOutput();
@@ -172,8 +172,10 @@ TEST_F(GradientsTest, ACallHasNoGradientFromOutside) {
                        .Attr("Tout", std::vector<DType>{DT_FLOAT})
                        .Attr("f", FunctionName{"f"})
                        .BuildOutput();
-  EXPECT_SAYS(AddGradients(root_, Outputs{y}, Outputs{x}).status(),
-              "node 'c' (PartitionedCall) calls a function");
+  const Outputs dx = Gradients({y}, {x});
+  EXPECT_DOUBLE_EQ(Compute(dx[0], {{"Placeholder", 3.0}}), 6);
+  EXPECT_EQ(graph_.Find("c"), y.node());
+  EXPECT_TRUE(graph_.is(y.node(), "Identity"));
 }
 
 TEST_F(GradientsTest, MistakesInTheArgumentsAreNamed) {
