@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -29,11 +30,16 @@ class StringJoinKernel : public Kernel {
     Looks looks(c);
     for (int64_t i = 0; i < output->elements(); ++i) {
       std::string& text = output->strings()[i];
-      for (int input = 0; input < c.num_inputs(); ++input) {
+      const auto part = [&](int input) -> const std::string& {
         const Tensor& from = c.input(input);
+        return from.strings()[from.shape().rank() == 0 ? 0 : i];
+      };
+      size_t size = separator_.size() * static_cast<size_t>(std::max(0, c.num_inputs() - 1));
+      for (int input = 0; input < c.num_inputs(); ++input) size += part(input).size();
+      if (!looks.Reserve(&text, size)) return Status();
+      for (int input = 0; input < c.num_inputs(); ++input) {
         if (input > 0 && !AppendText(&looks, separator_, &text)) return Status();
-        if (!AppendText(&looks, from.strings()[from.shape().rank() == 0 ? 0 : i], &text))
-          return Status();
+        if (!AppendText(&looks, part(input), &text)) return Status();
       }
     }
     return Status();
