@@ -1,6 +1,10 @@
 #include "base/buffer.h"
 
+#include <memory>
 #include <new>
+#include <utility>
+
+#include "base/status.h"
 
 namespace monograph {
 
@@ -47,6 +51,9 @@ struct Buffer::ApartBlock : Block {
 
 struct Buffer::WrappedBlock : Block {
   std::function<void()> release;
+  // Whoever sets `kept` writes `room`, which only Destroy reads: the references order the two.
+  std::atomic<bool> kept{false};
+  std::shared_ptr<void> room = nullptr;
 
   static void Destroy(Block* block) noexcept {
     auto* self = static_cast<WrappedBlock*>(block);
@@ -76,6 +83,20 @@ Buffer Buffer::Wrap(void* data, size_t bytes, std::function<void()> release) {
   block->release = std::move(release);
   block->destroy = &WrappedBlock::Destroy;
   return Buffer(block);
+}
+
+bool Buffer::Keep(std::shared_ptr<void> room) const {
+  MG_CHECK(block_ != nullptr && block_->destroy == &WrappedBlock::Destroy);
+  auto* const block = static_cast<WrappedBlock*>(block_);
+  // Relaxed: see WrappedBlock.
+  if (block->kept.exchange(true, std::memory_order_relaxed)) return false;
+  block->room = std::move(room);
+  return true;
+}
+
+bool Buffer::keeps() const {
+  return block_ != nullptr && block_->destroy == &WrappedBlock::Destroy &&
+         static_cast<WrappedBlock*>(block_)->kept.load(std::memory_order_relaxed);
 }
 
 }  // namespace monograph

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -51,6 +52,10 @@ class Buffer {
   static Buffer Allocate(Allocator* allocator, size_t bytes);
   // Memory that somebody else owns; `release` runs when the last reference goes, on that thread.
   static Buffer Wrap(void* data, size_t bytes, std::function<void()> release);
+  // Of a Wrap whose elements own memory elsewhere: keeps `room` for that (nullptr: they own none)
+  // until the last reference goes. False if it keeps something already.
+  bool Keep(std::shared_ptr<void> room) const;
+  bool keeps() const;
 
   explicit operator bool() const { return block_ != nullptr; }
   void* data() const { return block_ ? block_->data : nullptr; }

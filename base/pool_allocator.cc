@@ -424,18 +424,25 @@ struct PoolAllocator::Reservation {
   Reservation& operator=(const Reservation&) = delete;
 };
 
-std::shared_ptr<void> PoolAllocator::Reserve(size_t bytes) {
+std::shared_ptr<void> PoolAllocator::Reserve(size_t bytes, bool always) {
   MemoryHolder* const holder = MemoryHolder::Current();
-  if (bytes > (size_t{1} << 46) || PassesShare(holder, bytes)) return nullptr;
+  if (bytes > (size_t{1} << 46) || (!always && PassesShare(holder, bytes))) return nullptr;
   const auto charge = static_cast<int64_t>(bytes);
   {
     MutexLock lock(map_mutex_);
-    if (!MakeRoom(bytes)) return nullptr;
+    if (!MakeRoom(bytes) && !always) return nullptr;
     charged_ += charge;
     reserved_[holder == nullptr ? "" : holder->name()] += charge;
   }
   return std::make_shared<Reservation>(this, charge,
                                        holder == nullptr ? nullptr : holder->shared_from_this());
+}
+
+int64_t PoolAllocator::bytes_reserved() const {
+  MutexLock lock(map_mutex_);
+  int64_t bytes = 0;
+  for (const auto& [name, size] : reserved_) bytes += size;
+  return bytes;
 }
 
 std::string PoolAllocator::Explain(size_t bytes) const {

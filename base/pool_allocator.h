@@ -61,8 +61,10 @@ class PoolAllocator : public Allocator {
 
   // Room within the limit, and within the share of the holder that asks, for memory that comes from
   // elsewhere (strings, places in a queue); given back with the last reference, which the pool
-  // outlives. nullptr if there is none.
-  std::shared_ptr<void> Reserve(size_t bytes);
+  // outlives. nullptr if there is none; with `always` it counts all the same.
+  std::shared_ptr<void> Reserve(size_t bytes, bool always = false);
+  // Bytes for which there is such room now.
+  int64_t bytes_reserved() const;
 
   // Makes `holder` the one who holds the large block that `data` is in; nothing happens to others.
   void SetHolder(const void* data, std::shared_ptr<MemoryHolder> holder);
@@ -177,7 +179,7 @@ class PoolAllocator : public Allocator {
 PoolAllocator& HostPool();
 
 // What this process may take of the system's memory (base/system_memory.h): all but a reserve for
-// code, connections, strings and other programs, an eighth, at least 64 MiB and at most 2 GiB.
+// code, connections and other programs, an eighth, at least 64 MiB and at most 2 GiB.
 int64_t DefaultMemoryLimit();
 
 }  // namespace monograph

@@ -54,6 +54,9 @@ Result<Tensor> AllocateObjects(DType dtype, const Shape& shape) {
                 }));
 }
 
+// Up to so many bytes of strings are never refused.
+constexpr size_t kUnasked = 4096;
+
 template <typename T>
 void AppendValues(const Tensor& tensor, int64_t count, std::string* text) {
   for (int64_t i = 0; i < count; ++i) {
@@ -119,10 +122,40 @@ Tensor Tensor::Reshaped(const Shape& shape) const {
   return reshaped;
 }
 
+size_t StringBytes(size_t capacity) {
+  static const size_t inside = std::string().capacity();
+  // The terminating zero, and the allocator's own word for each block.
+  return capacity <= inside ? 0 : (capacity + 1 + 8 + 15) / 16 * 16;
+}
+
+Status Tensor::CountStrings() const {
+  if (dtype_ != DT_STRING || buffer_.keeps()) return Status();
+  size_t bytes = 0;
+  const auto* const first = static_cast<const std::string*>(buffer_.data());
+  for (const std::string& text : std::span(first, buffer_.size() / sizeof(std::string)))
+    bytes += StringBytes(text.capacity());
+  return CountStrings(bytes);
+}
+
+Status Tensor::CountStrings(size_t bytes) const {
+  std::shared_ptr<void> room;
+  if (bytes > 0) room = HostPool().Reserve(bytes, /*always=*/bytes <= kUnasked);
+  if (bytes > 0 && room == nullptr) {
+    return ResourceExhausted("no memory for what " + std::string(DTypeName(dtype_)) +
+                             shape_.ToString() + " holds (" + std::to_string(bytes) +
+                             " bytes): " + HostPool().Explain(bytes));
+  }
+  buffer_.Keep(std::move(room));  // unless another thread has counted them, too
+  return Status();
+}
+
 Result<Tensor> Tensor::Clone(Allocator* allocator) const {
   MG_ASSIGN_OR_RETURN(Tensor copy, Allocate(dtype_, shape_, allocator));
   const auto count = static_cast<size_t>(elements());
   if (dtype_ == DT_STRING) {
+    size_t bytes = 0;  // before they are there
+    for (const std::string& text : values<std::string>()) bytes += StringBytes(text.size());
+    MG_RETURN_IF_ERROR(copy.CountStrings(bytes));
     std::copy_n(strings(), count, copy.strings());
   } else if (dtype_ == DT_RESOURCE) {
     std::copy_n(handles(), count, copy.handles());

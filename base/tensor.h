@@ -100,7 +100,14 @@ class Tensor {
   Tensor Slice(int64_t begin, int64_t end) const;
   // The same elements under another shape, sharing the buffer. REQUIRES: as many elements.
   Tensor Reshaped(const Shape& shape) const;
-  // A deep copy, in a buffer of its own; of variants, the same values.
+  // Of strings: takes room in the host pool's limit (base/pool_allocator.h) for what all strings of
+  // the buffer own outside of it, once for a buffer, which keeps it. Nothing for other types. Up to
+  // 4 KiB are never refused. ResourceExhausted says who has the memory; the tensor is then to be
+  // dropped.
+  Status CountStrings() const;
+  // The same for strings, or handles, that are yet to be written and will own so many bytes.
+  Status CountStrings(size_t bytes) const;
+  // A deep copy, in a buffer of its own, with room for its strings; of variants, the same values.
   Result<Tensor> Clone(Allocator* allocator = HostAllocator()) const;
 
   const Buffer& buffer() const { return buffer_; }
@@ -120,5 +127,8 @@ class Tensor {
 
 // Same type, shape and bits (strings and handles by value, variants if they are the same value).
 bool BitEqual(const Tensor& a, const Tensor& b);
+
+// What a string of such a capacity owns outside of itself, as the system's allocator rounds it.
+size_t StringBytes(size_t capacity);
 
 }  // namespace monograph

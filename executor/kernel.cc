@@ -11,6 +11,7 @@
 
 #include "executor/step/cancel_slot.h"
 #include "executor/step/outcome.h"
+#include "executor/step/string_room.h"
 #include "executor/thread_pools.h"
 
 namespace monograph {
@@ -120,6 +121,10 @@ Status KernelContext::Busy() {
   static const Status busy = Internal("a kernel was not computed again where it may wait");
   busy_ = true;
   return busy;
+}
+
+bool KernelContext::RoomForStrings(size_t bytes) const {
+  return strings_ == nullptr || strings_->Take(bytes);
 }
 
 bool KernelContext::OnCancel(std::function<void()> cancel) {

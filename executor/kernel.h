@@ -36,6 +36,7 @@ namespace monograph {
 class DeviceStream;     // executor/device_stream.h
 class ResourceManager;  // executor/resource_manager.h
 class StepOutcome;      // executor/step/outcome.h
+class StringRoom;       // executor/step/string_room.h
 class ThreadPools;      // executor/thread_pools.h
 struct CancelSlot;      // executor/step/cancel_slot.h
 
@@ -104,6 +105,12 @@ class KernelContext {
   void AllowCancel() { cancellable_ = true; }
   Status BeginChange();
 
+  // Before a kernel puts so many more bytes of strings into its outputs, where these may be many
+  // times what its inputs hold: takes room for them in the limit of memory. False: there is none.
+  // The kernel then leaves the rest out and returns whatever it has; it fails with
+  // RESOURCE_EXHAUSTED. What outputs hold at last is counted anyway. Thread-safe.
+  bool RoomForStrings(size_t bytes) const;
+
   // For asynchronous kernels: `cancel` runs at most once, on the aborting thread, if the step is
   // aborted before Done; it may race with Done, and makes the kernel call Done soon. False, and
   // nothing is kept, if the step is aborted already: call Done(Cancelled) then.
@@ -145,6 +152,7 @@ class KernelContext {
   ThreadPools* pools_ = nullptr;          // nullptr: ParallelFor runs on this thread
   CancelSlot* cancel_ = nullptr;          // nullptr: nothing cancels
   const StepOutcome* outcome_ = nullptr;  // nullptr: of no step
+  StringRoom* strings_ = nullptr;         // nullptr: no output is of strings
   std::string_view device_;
   uint64_t step_id_ = 0;
   int intra_op_threads_ = 1;

@@ -237,6 +237,19 @@ struct AttrWriter {
   }
 };
 
+// The last of `count` values stands for all that follow.
+Result<Tensor> StringsFromProto(const TensorProto& proto, int count, Tensor tensor) {
+  const auto text = [&](int64_t i) -> const std::string& {
+    return proto.string_val(static_cast<int>(std::min<int64_t>(i, count - 1)));
+  };
+  const int64_t n = count > 0 ? tensor.elements() : 0;
+  size_t bytes = 0;
+  for (int64_t i = 0; i < n; ++i) bytes += StringBytes(text(i).size());
+  MG_RETURN_IF_ERROR(tensor.CountStrings(bytes));
+  for (int64_t i = 0; i < n; ++i) tensor.strings()[i] = text(i);
+  return tensor;
+}
+
 }  // namespace
 
 Result<Tensor> TensorFromProto(const TensorProto& proto) {
@@ -340,11 +353,7 @@ Result<Tensor> TensorFromProto(const TensorProto& proto, uint64_t* expandable) {
       FillValues<uint64_t>(proto.uint64_val(), &tensor);
       break;
     case DT_STRING:
-      for (int64_t i = 0; i < tensor.elements() && values.count > 0; ++i) {
-        tensor.strings()[i] =
-            proto.string_val(static_cast<int>(std::min<int64_t>(i, values.count - 1)));
-      }
-      break;
+      return StringsFromProto(proto, values.count, std::move(tensor));
     case DT_RESOURCE:
       for (int i = 0; i < values.count; ++i) {
         const auto& handle = proto.resource_handle_val(i);

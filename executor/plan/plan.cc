@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <optional>
 #include <set>
+#include <span>
 #include <unordered_map>
 
 #include "base/byte_size.h"
@@ -604,6 +605,8 @@ class PlanCompiler {
 
   void AddKernel(Item* item, PlanNode* node) {
     node->kernel = item->kernel.get();
+    const std::span own(plan_->dtypes.data() + node->first_dtype, node->num_outputs);
+    node->strings = std::find(own.begin(), own.end(), DT_STRING) != own.end();
     if (item->kind == NodeKind::kAsync || item->kind == NodeKind::kTrailing) {
       plan_->trails = plan_->trails || item->kind == NodeKind::kTrailing;
       plan_->SetCost(item->number, 100);  // cheap: it only starts the work
@@ -620,6 +623,7 @@ class PlanCompiler {
                      item->entry->def.cost == KernelCost::kCheap ? 100 : kUnknownCost);
       if (item->kind == NodeKind::kSerial) node->aux = serial_++;
       node->resumable = item->kind == NodeKind::kKernel && !item->resources;
+      if (item->kind == NodeKind::kKernel && node->strings) node->kind = NodeKind::kStrings;
     }
     plan_->kernels.push_back(std::move(item->kernel));
   }

@@ -13,6 +13,7 @@
 #include "base/tensor.h"
 #include "executor/plan/plan.h"
 #include "executor/step/cancel_slot.h"
+#include "executor/step/string_room.h"
 
 namespace monograph {
 
@@ -21,6 +22,7 @@ struct FlowState;  // executor/step/iteration.h
 
 enum class NodeKind : uint8_t {
   kKernel,    // a synchronous kernel
+  kStrings,   // the same, with outputs of strings
   kSerial,    // a synchronous kernel that one thread at a time runs; aux: its mutex
   kAsync,     // an asynchronous kernel; aux: its frame
   kTrailing,  // the same, for which nothing waits but the end of the step
@@ -55,6 +57,7 @@ struct alignas(64) PlanNode {
   uint16_t device = 0;
   NodeKind kind = NodeKind::kKernel;
   bool resumable = false;  // KernelContext::resumable_
+  bool strings = false;    // some output is of strings
 
   PlanNode() = default;
   PlanNode(const PlanNode&) = delete;
@@ -82,6 +85,7 @@ struct AsyncFrame {
   KernelContext context;
   std::vector<Tensor> outputs;
   CancelSlot cancel;
+  StringRoom strings;
   int64_t start_ns = 0;
 };
 

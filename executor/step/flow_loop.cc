@@ -223,6 +223,7 @@ void FlowLoop::ExecuteOther(Iteration* iteration, int32_t id, const PlanNode& no
   Tensor* const inputs = &iteration->slots[node.first_input];
   switch (node.kind) {
     case NodeKind::kKernel:
+    case NodeKind::kStrings:
     case NodeKind::kSerial: {
       const Status status = runner_.ComputeSpecial(id, node, timed_);
       if (!status.ok()) return KernelFailed({iteration, id}, node, status);

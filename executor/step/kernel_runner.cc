@@ -10,6 +10,7 @@
 #include "base/mutex.h"
 #include "executor/node_construction.h"
 #include "executor/resource_manager.h"
+#include "executor/step/string_room.h"
 #include "executor/thread_pools.h"
 
 namespace monograph {
@@ -83,6 +84,9 @@ Result<std::vector<Tensor>> KernelRunner::Run(const Graph& graph, NodeId node,
       std::none_of(inputs.begin(), inputs.end(),
                    [](const Tensor& input) { return input.dtype() == DT_RESOURCE; });
   context.intra_op_threads_ = options_.pools == nullptr ? 1 : options_.pools->intra_op();
+  StringRoom strings;
+  strings.Begin(MemoryHolder::Current());
+  context.strings_ = &strings;
   std::vector<unsigned char> host_inputs, host_outputs;
   if (DeviceMemory* memory = options_.memory) {
     const KernelDef& def = (*entry)->def;
@@ -118,6 +122,7 @@ Result<std::vector<Tensor>> KernelRunner::Run(const Graph& graph, NodeId node,
   } else {
     status = (*kernel)->Compute(context);
   }
+  status = strings.Settle(status, outputs);
   if (!status.ok()) return status.WithContext(who);
   for (size_t i = 0; i < outputs.size(); ++i) {
     const PartialShape& inferred = construction.output_shape(static_cast<int>(i));

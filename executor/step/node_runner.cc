@@ -50,6 +50,16 @@ void NodeRunner::EnterDevice(uint16_t index) {
 
 Status NodeRunner::ComputeSpecial(int32_t id, const PlanNode& node, bool timed) {
   SetContext(node);
+  if (!node.strings) return ComputeTimed(id, node, timed);
+  StringRoom strings;
+  strings.Begin(MemoryHolder::Current());
+  context_.strings_ = &strings;
+  const Status status = ComputeTimed(id, node, timed);
+  context_.strings_ = nullptr;
+  return strings.Settle(status, context_.outputs_);
+}
+
+Status NodeRunner::ComputeTimed(int32_t id, const PlanNode& node, bool timed) {
   if (!timed) return ComputeSerial(node);
   const int64_t start = TraceClockNs();
   Status status = ComputeSerial(node);
@@ -89,6 +99,8 @@ void NodeRunner::ComputeAsync(const PlanNode& node, AsyncFrame& frame, Done done
   frame.context.outputs_ = frame.outputs;
   frame.context.output_dtypes_ = dtypes_ + node.first_dtype;
   frame.context.cancel_ = &frame.cancel;
+  frame.strings.Begin(plan_.memory.get());
+  frame.context.strings_ = node.strings ? &frame.strings : nullptr;
   frame.cancel.trace = trace_;
   frame.start_ns = trace_ == nullptr ? 0 : TraceClockNs();
   node.kernel->AsAsync()->ComputeAsync(frame.context, std::move(done));

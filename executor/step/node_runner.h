@@ -65,6 +65,7 @@ class NodeRunner {
     context_.resumable_ = context_.cancellable_ = node.resumable;
   }
   void EnterDevice(uint16_t index);
+  Status ComputeTimed(int32_t id, const PlanNode& node, bool timed);
   Status ComputeSerial(const PlanNode& node);
   void Measure(int32_t id, const PlanNode& node, int64_t ns);
 

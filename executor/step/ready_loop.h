@@ -160,7 +160,8 @@ class ReadyLoop {
     const int32_t last = running_.node();
     if (last < 0) return;
     const NodeKind kind = plan_.nodes[static_cast<size_t>(last)].kind;
-    if (kind == NodeKind::kKernel || kind == NodeKind::kSerial) step_.EndedLate(last, Status());
+    if (kind == NodeKind::kKernel || kind == NodeKind::kStrings || kind == NodeKind::kSerial)
+      step_.EndedLate(last, Status());
   }
 
   Step& step_;

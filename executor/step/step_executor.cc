@@ -312,9 +312,10 @@ void Step::AsyncDone(int32_t node, const Status& status) {
   Release();
 }
 
-bool Step::AsyncEnded(int32_t node, AsyncFrame& frame, bool traced, const Status& status) {
+bool Step::AsyncEnded(int32_t node, AsyncFrame& frame, bool traced, const Status& ended) {
   const PlanData& plan = plan_->data();
   const PlanNode& plan_node = plan.nodes[static_cast<size_t>(node)];
+  const Status status = plan_node.strings ? frame.strings.Settle(ended, frame.outputs) : ended;
   frame.cancel.Reset();
   if (trace_ != nullptr && traced) {
     trace_->records_[static_cast<size_t>(node)] = {frame.start_ns, TraceClockNs(), 0,

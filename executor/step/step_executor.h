@@ -128,7 +128,7 @@ class Step : public std::enable_shared_from_this<Step> {
   // The asynchronous kernel of `node` has ended. Gives up the hold that it had.
   void AsyncDone(int32_t node, const Status& status);
   // What its end means for the step; true if its outputs are to be handed on.
-  bool AsyncEnded(int32_t node, AsyncFrame& frame, bool traced, const Status& status);
+  bool AsyncEnded(int32_t node, AsyncFrame& frame, bool traced, const Status& ended);
   void TrailingFailed(const Status& status);
   // Notes that `node`, which was running when the step was aborted, has ended with `why`.
   void EndedLate(int32_t node, const Status& why);

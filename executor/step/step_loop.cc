@@ -84,6 +84,7 @@ void StepLoop::Run() {
 [[gnu::noinline]] int32_t StepLoop::ExecuteOther(int32_t id, const PlanNode& node) {
   switch (node.kind) {
     case NodeKind::kKernel:
+    case NodeKind::kStrings:
     case NodeKind::kSerial:
       return ExecuteSpecial(id, node);
     case NodeKind::kRecv: {
@@ -116,7 +117,7 @@ void StepLoop::Run() {
   return -1;
 }
 
-// A synchronous kernel that is measured, traced or serial.
+// A synchronous kernel that is measured, traced or serial, or makes strings.
 int32_t StepLoop::ExecuteSpecial(int32_t id, const PlanNode& node) {
   const Status status = runner_.ComputeSpecial(id, node, timed_);
   if (!status.ok()) return KernelFailed(id, node, status);

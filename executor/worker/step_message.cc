@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "base/codec.h"
-#include "base/pool_allocator.h"
 #include "executor/step/dead_tensor.h"
 
 namespace monograph {
@@ -36,15 +35,9 @@ Buffer PackedBuffer(std::string bytes) {
   return Buffer::Wrap(text->data(), text->size(), [text] { delete text; });
 }
 
-// From here on what strings hold counts against the limit of the host's pool.
+// From here on there must be room for a payload before it is unpacked; that of handles counts at
+// all.
 constexpr size_t kCounted = size_t{1} << 20;
-
-// `tensor`, which keeps `room` as long as its elements live.
-Tensor Keeping(const Tensor& tensor, std::shared_ptr<void> room) {
-  const Buffer& buffer = tensor.buffer();
-  return Tensor(tensor.dtype(), tensor.shape(),
-                Buffer::Wrap(buffer.data(), buffer.size(), [buffer, room = std::move(room)] {}));
-}
 
 }  // namespace
 
@@ -230,13 +223,7 @@ Payload TensorPayload(const Tensor& tensor) {
 Result<Tensor> UnpackTensor(DType dtype, const Shape& shape, std::string_view bytes) {
   MG_RETURN_IF_ERROR(CheckPayload(dtype, shape, bytes.size()));
   MG_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Allocate(dtype, shape));
-  const bool counts = bytes.size() >= kCounted;
-  std::shared_ptr<void> room = counts ? HostPool().Reserve(bytes.size()) : nullptr;
-  if (counts && room == nullptr) {
-    return ResourceExhausted("no memory for what " + std::string(DTypeName(dtype)) +
-                             shape.ToString() + " holds (" + std::to_string(bytes.size()) +
-                             " bytes): " + HostPool().Explain(bytes.size()));
-  }
+  if (bytes.size() >= kCounted) MG_RETURN_IF_ERROR(tensor.CountStrings(bytes.size()));
   Decoder in(bytes);
   for (int64_t i = 0; i < shape.elements(); ++i) {
     if (dtype == DT_STRING) {
@@ -250,7 +237,8 @@ Result<Tensor> UnpackTensor(DType dtype, const Shape& shape, std::string_view by
   }
   if (!in.ok() || !in.rest().empty())
     return DataLoss("packed tensor does not fit shape " + shape.ToString());
-  return counts ? Keeping(tensor, std::move(room)) : tensor;
+  MG_RETURN_IF_ERROR(tensor.CountStrings());  // unless it has counted
+  return tensor;
 }
 
 }  // namespace monograph

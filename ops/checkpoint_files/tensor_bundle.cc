@@ -546,12 +546,19 @@ Status BundleReader::ReadStrings(const std::string& name, const Entry& entry, Te
   crc = MaskedCrc32c(AddToCrc32c(crc, rest.data(), rest.size()));
   if (crc != entry.crc)
     return bad("the masked CRC-32C is " + Hex(crc) + ", and the index says " + Hex(entry.crc));
+  size_t left = rest.size(), owned = 0;
+  for (const uint64_t length : lengths) {
+    if (length > left) return bad("the strings are not as long as their lengths");
+    left -= length;
+    owned += StringBytes(length);
+  }
+  if (left > 0) return bad("the strings are not as long as their lengths");
+  MG_RETURN_IF_ERROR(to->CountStrings(owned));
   for (size_t i = 0; i < lengths.size(); ++i) {
-    if (lengths[i] > rest.size()) return bad("the strings are not as long as their lengths");
     to->strings()[i].assign(rest.substr(0, lengths[i]));
     rest.remove_prefix(lengths[i]);
   }
-  return rest.empty() ? Status() : bad("the strings are not as long as their lengths");
+  return Status();
 }
 
 Status BundleReader::ReadBox(const std::string& name, const Entry& entry, const Box& box,

@@ -1,5 +1,5 @@
-// Looks at cancellation for loops whose elements take unequal times, such as texts, and sorts that
-// look. Where elements are alike, see pieces_cpu.h.
+// Looks at cancellation for loops whose elements take unequal times, such as texts, room for the
+// texts that they make, and sorts that look. Where elements are alike, see pieces_cpu.h.
 #pragma once
 
 #include <algorithm>
@@ -33,11 +33,34 @@ class Looks {
   // The same for a text that is read or written.
   bool GoOn(std::string_view text) { return GoOn(kPerText + static_cast<int64_t>(text.size())); }
 
+  // Before strings of the kernel's outputs take so many more bytes (KernelContext::RoomForStrings,
+  // which is asked for many small ones at once): false once there is no room; GoOn then says so,
+  // too.
+  bool RoomFor(size_t bytes) {
+    asked_ += bytes;
+    if (asked_ < kAsk) [[likely]]
+      return !stopped_;
+    stopped_ = stopped_ || (c_ != nullptr && !c_->RoomForStrings(asked_));
+    asked_ = 0;
+    return !stopped_;
+  }
+  // The same for a string of `size` bytes, which then has the memory for them.
+  bool Reserve(std::string* text, size_t size) {
+    const size_t before = text->capacity();
+    if (size <= before) return !stopped_;
+    // As the string grows: to twice what it has, at least.
+    if (!RoomFor(std::max(size, 2 * before) - before)) return false;
+    text->reserve(size);
+    return true;
+  }
+
  private:
   static constexpr int64_t kPerText = 32;
+  static constexpr size_t kAsk = size_t{1} << 16;
 
   const KernelContext* c_ = nullptr;
   int64_t left_ = kPiece;
+  size_t asked_ = 0;
   bool stopped_ = false;
 };
 
@@ -59,8 +82,10 @@ bool InParts(Looks* looks, std::string_view text, const Fn& fn) {
   return true;
 }
 
-// Puts `text` behind what `to` has.
+// Puts `text` behind what `to` has, a string of the kernel's outputs. False: as above, or there is
+// no room.
 inline bool AppendText(Looks* looks, std::string_view text, std::string* to) {
+  if (!looks->Reserve(to, to->size() + text.size())) return false;
   return InParts(looks, text, [to](std::string_view part) { to->append(part); });
 }
 

@@ -92,6 +92,18 @@ void SetStrings(void* table, const int64_t* places, int64_t n, const void* updat
     std::copy_n(from, size, static_cast<std::string*>(table) + places[i] * size);
 }
 
+// Room for what n slices of `updates` bring, if these are strings.
+bool RoomForUpdates(const KernelContext& c, CombineFn combine, int64_t n, const void* updates,
+                    int64_t step, int64_t size) {
+  if (combine != &CombineStrings && combine != &SetStrings) return true;
+  const auto* from = static_cast<const std::string*>(updates);
+  size_t bytes = 0;
+  for (int64_t i = 0; i < n; ++i, from += step) {
+    for (int64_t k = 0; k < size; ++k) bytes += from[k].size();
+  }
+  return bytes == 0 || c.RoomForStrings(bytes);
+}
+
 template <typename Op>
 CombineFn CombineNumbers(DType dtype) {
   switch (dtype) {
@@ -213,6 +225,7 @@ void NdPlaces(const Shape& shape, const Tensor& indices, int depth, int64_t firs
 
 void CombineSlice(const KernelContext& c, CombineFn combine, size_t element_bytes, void* table,
                   int64_t place, const void* update, int64_t size) {
+  if (!RoomForUpdates(c, combine, 1, update, size, size)) return;
   if (size <= kPiece) return combine(table, &place, 1, update, size, size);
   InPieces(c, size, [&](int64_t begin, int64_t end) {
     const int64_t first = 0;
@@ -235,7 +248,7 @@ void CombineNd(const KernelContext& c, CombineFn combine, void* table, const Sha
         static_cast<const char*>(updates) + static_cast<size_t>(first * step) * element_bytes;
     if (count == 1) {
       CombineSlice(c, combine, element_bytes, table, places[0], from, size);
-    } else {
+    } else if (RoomForUpdates(c, combine, count, from, step, size)) {
       combine(table, places.data(), count, from, step, size);
     }
   }

@@ -21,7 +21,7 @@ using CombineFn = void (*)(void* table, const int64_t* places, int64_t n, const 
 // booleans, too.
 CombineFn CombineOf(SliceUpdate update, DType dtype);
 
-// Changes one slice, with looks at cancellation within it.
+// Changes one slice, of an output if it has strings, with looks at cancellation within it.
 void CombineSlice(const KernelContext& c, CombineFn combine, size_t element_bytes, void* table,
                   int64_t place, const void* update, int64_t size);
 

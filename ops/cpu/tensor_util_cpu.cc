@@ -165,6 +165,7 @@ Result<Tensor> RowsAs(const Tensor& value, int64_t begin, int64_t end, const Sha
   const int64_t row = end == begin ? 0 : bytes / (end - begin);
   CopyElements(value.dtype(), static_cast<const char*>(value.raw()) + begin * row,
                static_cast<char*>(rows.raw()), static_cast<size_t>(bytes));
+  MG_RETURN_IF_ERROR(rows.CountStrings());
   return rows;
 }
 

@@ -173,12 +173,12 @@ Status PutDense(KernelContext& c, const Wanted& wanted, size_t i, size_t example
     column.Put(&looks, column.begin(e), n, out, at);
     const char* from = static_cast<const char*>(fallback.raw());
     if (!IsOpen(shape) && n == 0 && fallback.elements() > 0) {
-      CopyElements(column.dtype, from, to + static_cast<size_t>(at) * bytes,
+      CopyElements(c, column.dtype, from, to + static_cast<size_t>(at) * bytes,
                    static_cast<size_t>(each) * bytes);
     }
     for (int64_t k = n;
          IsOpen(shape) && fallback.elements() > 0 && k < each && looks.GoOn(kEachNumber); ++k)
-      CopyElements(column.dtype, from, to + static_cast<size_t>(at + k) * bytes, bytes);
+      CopyElements(c, column.dtype, from, to + static_cast<size_t>(at + k) * bytes, bytes);
   }
   return Status();
 }

@@ -46,11 +46,11 @@ class GatherKernel : public Kernel {  // also Gather, along axis 0
     const char* from = static_cast<const char*>(c.input(0).raw());
     char* to = static_cast<char*>(out->raw());
     c.ParallelFor(batch * outer * count, 3 + static_cast<int64_t>(bytes / 8),
-                  [=, dtype = out->dtype()](int64_t begin, int64_t end) {
+                  [=, &c, dtype = out->dtype()](int64_t begin, int64_t end) {
                     for (int64_t i = begin; i < end; ++i) {
                       const int64_t block = i / count, b = block / outer;
                       const int64_t row = block * limit + index[b * count + i % count];
-                      CopyElements(dtype, from + static_cast<size_t>(row) * bytes,
+                      CopyElements(c, dtype, from + static_cast<size_t>(row) * bytes,
                                    to + static_cast<size_t>(i) * bytes, bytes);
                     }
                   });

@@ -125,7 +125,7 @@ struct HostMoves {
     c.ParallelFor(outer, 5 + static_cast<int64_t>(bytes / 8), [=, &c](int64_t begin, int64_t end) {
       for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
         InPieces(c, static_cast<int64_t>(bytes), kPieceBytes, [&](int64_t first, int64_t last) {
-          CopyElements(dtype, from + i * from_pitch + first, to + i * to_pitch + first,
+          CopyElements(c, dtype, from + i * from_pitch + first, to + i * to_pitch + first,
                        static_cast<size_t>(last - first));
         });
       }

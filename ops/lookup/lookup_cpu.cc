@@ -102,7 +102,8 @@ class Table : public Resource {
       const std::string key = BytesAt(keys, i);
       const auto at = entries.find(key);
       const std::string& value = at == entries.end() ? otherwise : at->second;
-      if (!looks.GoOn(Work(key, value))) return StepAborted();
+      if (!looks.GoOn(Work(key, value)) || !looks.RoomFor(StringBytes(value.size())))
+        return StepAborted();
       SetBytes(value, values, i);
     }
     return Status();
@@ -387,7 +388,8 @@ class ExportKernel : public Kernel {
     Looks looks(c);
     for (size_t i = 0; i < order.size(); ++i) {
       const auto& [key, value] = *order[i];
-      if (!looks.GoOn(kPerKey + static_cast<int64_t>(key.size() + value.size())))
+      if (!looks.GoOn(kPerKey + static_cast<int64_t>(key.size() + value.size())) ||
+          !looks.RoomFor(StringBytes(key.size()) + StringBytes(value.size())))
         return StepAborted();
       SetBytes(key, keys, static_cast<int64_t>(i));
       SetBytes(value, values, static_cast<int64_t>(i));
@@ -434,8 +436,11 @@ class FromFileKernel : public Kernel {
       most += static_cast<size_t>(std::count(part.begin(), part.end(), '\n'));
     });
     if (!counted) return StepAborted();
+    // The file, and once more for each column of strings.
+    const TableSpec& spec = table->spec();
+    const size_t texts = 1 + (spec.key == DT_STRING ? 1 : 0) + (spec.value == DT_STRING ? 1 : 0);
     MG_RETURN_IF_ERROR(
-        room.Hold(text.size() + 2 * most * sizeof(std::string_view), "'" + path + "'"));
+        room.Hold(texts * text.size() + 2 * most * sizeof(std::string_view), "'" + path + "'"));
     std::vector<std::string_view> lines;
     for (size_t begin = 0; begin < text.size();) {
       const size_t end = std::min(text.find('\n', begin), text.size());
@@ -450,7 +455,6 @@ class FromFileKernel : public Kernel {
       return InvalidArgument("Invalid vocab_size in " + path + ": expected " +
                              std::to_string(size_) + " but got " + std::to_string(n));
     }
-    const TableSpec& spec = table->spec();
     MG_ASSIGN_OR_RETURN(Tensor keys, Tensor::Allocate(spec.key, Shape{n}));
     MG_ASSIGN_OR_RETURN(Tensor values, Tensor::Allocate(spec.value, Shape{n}));
     for (int64_t i = 0; i < n; ++i) {

@@ -190,8 +190,8 @@ class EnqueueKernel : public AsyncKernel {
 // Elements that differ in shape are filled up with zeros or empty strings.
 bool CanFillUp(DType type) { return IsPlainData(type) || type == DT_STRING; }
 
-void CopyInto(const Tensor& element, int64_t row, Tensor* stacked) {
-  CopyElements(element.dtype(), static_cast<const char*>(element.raw()),
+void CopyInto(const KernelContext& c, const Tensor& element, int64_t row, Tensor* stacked) {
+  CopyElements(c, element.dtype(), static_cast<const char*>(element.raw()),
                static_cast<char*>(stacked->raw()) + static_cast<size_t>(row) * element.bytes(),
                element.bytes());
 }
@@ -234,13 +234,14 @@ Status StackPadded(KernelContext& c, const QueueSpec& spec, size_t i,
       continue;
     }
     for (int64_t k = 0; k < own.elements(); ++k) {
-      if (!looks.GoOn(element.strings()[k])) return StepAborted();
+      const std::string& text = element.strings()[k];
+      if (!looks.GoOn(text) || !looks.RoomFor(StringBytes(text.size()))) return StepAborted();
       int64_t to = first;
       for (int d = 0; d < own.rank(); ++d) {
         const auto at = static_cast<size_t>(d);
         to += k / from[at] % own[d] * strides[at + 1];
       }
-      out->strings()[to] = element.strings()[k];
+      out->strings()[to] = text;
     }
   }
   return Status();
@@ -261,7 +262,7 @@ Status Stack(KernelContext& c, const QueueSpec& spec, const std::vector<Tuple>& 
     for (size_t row = 0; row < tuples.size(); ++row) {
       const Tensor& element = tuples[row][i];
       if (!looks.GoOn(kPerTuple + static_cast<int64_t>(element.bytes() / 8))) return StepAborted();
-      CopyInto(element, static_cast<int64_t>(row), out);
+      CopyInto(c, element, static_cast<int64_t>(row), out);
     }
   }
   return Status();

@@ -389,7 +389,9 @@ class ReadKernel : public AsyncKernel {  // also up to a number
     MG_ASSIGN_OR_RETURN(Tensor * values, c.AllocateOutput(1, shape));
     Looks looks(c);
     for (size_t i = 0; i < records.size(); ++i) {
-      if (!looks.GoOn(records[i].value)) return StepAborted();
+      const size_t bytes =
+          StringBytes(records[i].key.size()) + StringBytes(records[i].value.size());
+      if (!looks.GoOn(records[i].value) || !looks.RoomFor(bytes)) return StepAborted();
       keys->strings()[i] = records[i].key;
       values->strings()[i] = records[i].value;
     }

@@ -49,7 +49,7 @@ class GatherNdKernel : public Kernel {
         NdPlaces(whole, indices, depth, first, count, places.data());
         for (int64_t i = 0; i < count; ++i) {
           if (bytes > size_t{kPiece} && c.cancelled()) return;
-          CopyElements(dtype, from + static_cast<size_t>(places[static_cast<size_t>(i)]) * bytes,
+          CopyElements(c, dtype, from + static_cast<size_t>(places[static_cast<size_t>(i)]) * bytes,
                        to + static_cast<size_t>(first + i) * bytes, bytes);
         }
       }

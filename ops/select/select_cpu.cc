@@ -1,3 +1,7 @@
+#include <algorithm>
+#include <string>
+#include <type_traits>
+
 #include "base/independent_loop.h"
 #include "executor/kernel.h"
 #include "ops/cpu/copy_elements_cpu.h"
@@ -32,6 +36,15 @@ void SelectRow(const bool* condition, const W* t, const W* e, W* out, int64_t n,
   }
 }
 
+// Room for the strings that SelectRow copies.
+bool RoomForRow(const KernelContext& c, const bool* condition, const std::string* t,
+                const std::string* e, int64_t n, int64_t cs, int64_t ts, int64_t es) {
+  size_t bytes = 0;
+  for (int64_t i = 0; i < n; ++i)
+    bytes += StringBytes((condition[i * cs] ? t[i * ts] : e[i * es]).size());
+  return bytes == 0 || c.RoomForStrings(bytes);
+}
+
 template <typename W>
 void SelectElements(KernelContext& c, const SelectSpace& space, Tensor* out) {
   const auto inner = static_cast<size_t>(space.rank - 1);
@@ -53,11 +66,16 @@ void SelectElements(KernelContext& c, const SelectSpace& space, Tensor* out) {
         rest /= space.size[d];
         co += at * space.c[d], ti += at * space.t[d], ei += at * space.e[d];
       }
-      SelectRow(condition + co + first * space.c[inner],
-                static_cast<const W*>(t) + ti + first * space.t[inner],
-                static_cast<const W*>(e) + ei + first * space.e[inner],
-                static_cast<W*>(to) + i / chunks * n + first, std::min(kChunk, n - first),
-                space.c[inner], space.t[inner], space.e[inner]);
+      const bool* const by = condition + co + first * space.c[inner];
+      const W* const yes = static_cast<const W*>(t) + ti + first * space.t[inner];
+      const W* const no = static_cast<const W*>(e) + ei + first * space.e[inner];
+      const int64_t count = std::min(kChunk, n - first);
+      if constexpr (std::is_same_v<W, std::string>) {
+        if (!RoomForRow(c, by, yes, no, count, space.c[inner], space.t[inner], space.e[inner]))
+          return;
+      }
+      SelectRow(by, yes, no, static_cast<W*>(to) + i / chunks * n + first, count, space.c[inner],
+                space.t[inner], space.e[inner]);
     }
   });
 }

@@ -57,9 +57,10 @@ Status CheckSparse(const KernelContext& c, const Tensor& indices, const Tensor* 
   return Status();
 }
 
-void CopyElement(const Tensor& from, int64_t i, Tensor* to, int64_t k) {
+void CopyElement(const KernelContext& c, const Tensor& from, int64_t i, Tensor* to, int64_t k) {
   const size_t bytes = DTypeSize(from.dtype());
-  CopyElements(from.dtype(), static_cast<const char*>(from.raw()) + static_cast<size_t>(i) * bytes,
+  CopyElements(c, from.dtype(),
+               static_cast<const char*>(from.raw()) + static_cast<size_t>(i) * bytes,
                static_cast<char*>(to->raw()) + static_cast<size_t>(k) * bytes, bytes);
 }
 
@@ -140,7 +141,7 @@ Status PutOrdered(KernelContext& c, const int64_t* indices, const Tensor& values
   for (int64_t i = 0; i < n && looks.GoOn(10 + rank); ++i) {
     const int64_t from = order[static_cast<size_t>(i)];
     std::copy_n(indices + from * rank, rank, out_indices->data<int64_t>() + i * rank);
-    CopyElement(values, from, out_values, i);
+    CopyElement(c, values, from, out_values, i);
   }
   return Status();
 }
@@ -195,7 +196,7 @@ Status ConcatOf(KernelContext& c, const Attrs& attrs) {
   int64_t next = 0;
   for (int i = 0; i < n; ++i) {
     for (int64_t e = 0; e < c.input(n + i).elements() && looks.GoOn(5); ++e)
-      CopyElement(c.input(n + i), e, &values, next++);
+      CopyElement(c, c.input(n + i), e, &values, next++);
   }
   MG_ASSIGN_OR_RETURN(Tensor * shape, c.AllocateOutput(2, Shape{rank}));
   std::copy(dims.begin(), dims.end(), shape->data<int64_t>());
@@ -236,7 +237,7 @@ Status SliceOf(KernelContext& c, const Attrs&) {
     std::copy(moved.begin() + begin, moved.begin() + end, out_indices->data<int64_t>() + begin);
   });
   for (int64_t i = 0; i < n && looks.GoOn(5); ++i)
-    CopyElement(c.input(1), kept[static_cast<size_t>(i)], out_values, i);
+    CopyElement(c, c.input(1), kept[static_cast<size_t>(i)], out_values, i);
   for (int64_t d = 0; d < rank; ++d) {
     const auto k = static_cast<size_t>(d);
     shape->data<int64_t>()[d] =
@@ -267,7 +268,7 @@ Status SliceGradOf(KernelContext& c, const Attrs&) {
       same = same && indices.data<int64_t>()[i * rank + d] ==
                          chosen.data<int64_t>()[next * rank + d] + start.data<int64_t>()[d];
     }
-    if (same) CopyElement(grad, next++, out, i);
+    if (same) CopyElement(c, grad, next++, out, i);
   }
   return Status();
 }
@@ -313,13 +314,13 @@ Status FillEmptyRowsOf(KernelContext& c, const Attrs&) {
     if (counts[row] > 0) continue;
     std::fill_n(at + next[row] * rank, rank, 0);
     at[next[row] * rank] = row;
-    CopyElement(c.input(3), 0, out_values, next[row]);
+    CopyElement(c, c.input(3), 0, out_values, next[row]);
   }
   for (int64_t i = 0; i < n && looks.GoOn(10 + rank); ++i) {
     const int64_t* index = indices.data<int64_t>() + i * rank;
     const int64_t place = next[*index]++;
     std::copy_n(index, rank, at + place * rank);
-    CopyElement(values, i, out_values, place);
+    CopyElement(c, values, i, out_values, place);
     map->data<int64_t>()[i] = place;
   }
   return Status();
@@ -341,7 +342,7 @@ Status FillEmptyRowsGradOf(KernelContext& c, const Attrs&) {
       return InvalidArgument("Elements in reverse index must be in [0, " + std::to_string(all) +
                              ") but got " + std::to_string(place));
     }
-    CopyElement(grad, place, values, i);
+    CopyElement(c, grad, place, values, i);
     taken[static_cast<size_t>(place)] = true;
   }
   return WithRealType(grad.dtype(), [&](auto t) {
@@ -408,7 +409,7 @@ Status ToDenseOf(KernelContext& c, const Attrs& attrs) {
                              "them, or validate_indices=false");
     }
     last = place;
-    CopyElement(values, one ? 0 : i, out, place);
+    CopyElement(c, values, one ? 0 : i, out, place);
   }
   return Status();
 }

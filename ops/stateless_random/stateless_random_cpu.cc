@@ -199,7 +199,7 @@ class ShuffleKernel : public StreamKernel {
     c.ParallelFor(rows, 5 + static_cast<int64_t>(bytes / 8), [&](int64_t begin, int64_t end) {
       for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
         if (bytes > size_t{kPiece} && c.cancelled()) return;
-        CopyElements(value.dtype(), from + static_cast<size_t>(order[i]) * bytes, to + i * bytes,
+        CopyElements(c, value.dtype(), from + static_cast<size_t>(order[i]) * bytes, to + i * bytes,
                      bytes);
       }
     });

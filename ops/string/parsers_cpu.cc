@@ -145,12 +145,12 @@ class DecodeCsvKernel : public Kernel {
                                "!");
       }
       const size_t bytes = DTypeSize(out->dtype());
-      CopyElements(out->dtype(), static_cast<const char*>(fallback.raw()),
+      CopyElements(c, out->dtype(), static_cast<const char*>(fallback.raw()),
                    static_cast<char*>(out->raw()) + static_cast<size_t>(record) * bytes, bytes);
       return Status();
     }
     if (out->dtype() == DT_STRING) {
-      out->strings()[record] = text;
+      if (c.RoomForStrings(StringBytes(text.size()))) out->strings()[record] = text;
       return Status();
     }
     return WithRealType(out->dtype(), [&](auto t) {

@@ -44,11 +44,16 @@ class StringJoinKernel : public Kernel {
     Looks looks(c);
     for (int64_t i = 0; i < output->elements(); ++i) {
       std::string& text = output->strings()[i];
-      for (int input = 0; input < c.num_inputs(); ++input) {
+      const auto part = [&](int input) -> const std::string& {
         const Tensor& from = c.input(input);
+        return from.strings()[from.shape().rank() == 0 ? 0 : i];
+      };
+      size_t size = separator_.size() * static_cast<size_t>(std::max(0, c.num_inputs() - 1));
+      for (int input = 0; input < c.num_inputs(); ++input) size += part(input).size();
+      if (!looks.Reserve(&text, size)) return Status();
+      for (int input = 0; input < c.num_inputs(); ++input) {
         if (input > 0 && !AppendText(&looks, separator_, &text)) return Status();
-        if (!AppendText(&looks, from.strings()[from.shape().rank() == 0 ? 0 : i], &text))
-          return Status();
+        if (!AppendText(&looks, part(input), &text)) return Status();
       }
     }
     return Status();
@@ -100,6 +105,9 @@ class RegexFullMatchKernel : public Kernel {
     return Match(regex, c);
   }
 };
+
+// A part that a split has found, with its place in a vector that grows.
+constexpr size_t kPerPart = 2 * sizeof(std::string_view);
 
 // The outputs of a split: the place of each part in its string, the part, the shape.
 Status PutParts(KernelContext& c, const std::vector<std::vector<std::string_view>>& parts) {
@@ -161,12 +169,13 @@ Status SplitOf(KernelContext& c, const Attrs& attrs) {
     const std::string_view text = c.input(0).strings()[row];
     if (!looks.GoOn(kEachText)) return Status();
     if (delimiters.empty()) {
-      for (size_t i = 0; i < text.size() && looks.GoOn(kEachText); ++i)
+      for (size_t i = 0; i < text.size() && looks.GoOn(kEachText) && looks.RoomFor(kPerPart); ++i)
         parts[row].push_back(text.substr(i, 1));
       continue;
     }
     if (text.empty()) continue;
-    for (size_t begin = 0; begin <= text.size() && looks.GoOn(kEachText);) {
+    for (size_t begin = 0;
+         begin <= text.size() && looks.GoOn(kEachText) && looks.RoomFor(kPerPart);) {
       const size_t found = FindIn(&looks, text, begin, 1, [&](std::string_view part) {
         return part.find_first_of(delimiters);
       });
@@ -197,7 +206,7 @@ Status SplitV2Of(KernelContext& c, const Attrs& attrs) {
           return at == part.end() ? part.npos : static_cast<size_t>(at - part.begin());
         });
         const size_t end = std::min(found, text.size());
-        if (!looks.GoOn(kEachText)) return Status();
+        if (!looks.GoOn(kEachText) || !looks.RoomFor(kPerPart)) return Status();
         parts[row].push_back(text.substr(0, end));
         text.remove_prefix(end);
       }
@@ -211,7 +220,7 @@ Status SplitV2Of(KernelContext& c, const Attrs& attrs) {
     const auto find = [&](std::string_view part) { return part.find(separator); };
     for (size_t end = 0;
          !full() && (end = FindIn(&looks, text, 0, separator.size(), find)) != text.npos;) {
-      if (!looks.GoOn(kEachText)) return Status();
+      if (!looks.GoOn(kEachText) || !looks.RoomFor(kPerPart)) return Status();
       parts[row].push_back(text.substr(0, end));
       text.remove_prefix(end + separator.size());
     }
@@ -266,6 +275,7 @@ class AsStringKernel : public Kernel {
                                       : in.data<bool>()[i]    ? "true"
                                                               : "false";
         const auto missing = std::max<int64_t>(0, width_ - static_cast<int64_t>(text.size()));
+        if (!looks.Reserve(out->strings() + i, static_cast<size_t>(missing) + text.size())) break;
         out->strings()[i].assign(static_cast<size_t>(missing), ' ');
         if (!AppendText(&looks, text, out->strings() + i)) break;
       }
@@ -287,8 +297,9 @@ class AsStringKernel : public Kernel {
         } else {
           size = std::snprintf(buffer, sizeof buffer, format_.c_str(), static_cast<double>(value));
         }
-        out->strings()[i].assign(
-            buffer, std::min(static_cast<size_t>(std::max(size, 0)), sizeof buffer - 1));
+        const size_t whole = std::min(static_cast<size_t>(std::max(size, 0)), sizeof buffer - 1);
+        if (!looks.Reserve(out->strings() + i, whole)) break;
+        out->strings()[i].assign(buffer, whole);
       }
       return Status();
     });
@@ -396,6 +407,7 @@ Status CaseOf(KernelContext& c, const Attrs& attrs) {
                          "' is not supported: only the letters of ASCII change, with encoding ''");
   }
   return ChangeEach(c, [](Looks* looks, const std::string& text, std::string* out) {
+    if (!looks->Reserve(out, text.size())) return Status();
     InParts(looks, text, [out](std::string_view part) {
       const size_t begin = out->size();
       out->append(part);
@@ -423,6 +435,7 @@ constexpr std::string_view kBase64 =
 Status EncodeBase64Of(KernelContext& c, const Attrs& attrs) {
   const bool pad = attrs.Get<bool>("pad");
   return ChangeEach(c, [pad](Looks* looks, const std::string& text, std::string* out) {
+    if (!looks->Reserve(out, (text.size() + 2) / 3 * 4)) return Status();
     for (size_t i = 0; i < text.size() && looks->GoOn(10); i += 3) {
       uint32_t bits = 0;
       const size_t n = std::min<size_t>(3, text.size() - i);
@@ -448,6 +461,7 @@ Status DecodeBase64Of(KernelContext& c, const Attrs&) {
     }
     if (given.size() % 4 == 1)
       return InvalidArgument("Invalid base64: " + std::to_string(given.size()) + " characters");
+    if (!looks->Reserve(out, given.size() / 4 * 3 + 2)) return Status();
     uint32_t bits = 0;
     int held = 0;
     for (char letter : given) {

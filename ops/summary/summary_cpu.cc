@@ -10,7 +10,7 @@ namespace {
 
 Status SetSummary(KernelContext& c, const pb::Summary& summary) {
   MG_ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, Shape()));
-  output->strings()[0] = summary.SerializeAsString();
+  if (c.RoomForStrings(summary.ByteSizeLong())) output->strings()[0] = summary.SerializeAsString();
   return Status();
 }
 

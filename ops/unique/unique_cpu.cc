@@ -108,7 +108,7 @@ Status PutOut(KernelContext& c, int output, const Tensor& from, int64_t count) {
   MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(output, Shape{count}));
   const auto size = static_cast<int64_t>(DTypeSize(from.dtype()));
   InPieces(c, count, [&](int64_t begin, int64_t end) {
-    CopyElements(from.dtype(), static_cast<const char*>(from.raw()) + begin * size,
+    CopyElements(c, from.dtype(), static_cast<const char*>(from.raw()) + begin * size,
                  static_cast<char*>(out->raw()) + begin * size,
                  static_cast<size_t>((end - begin) * size));
   });

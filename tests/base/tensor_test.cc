@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "base/pool_allocator.h"
+
 namespace monograph {
 namespace {
 
@@ -30,6 +32,45 @@ TEST(Tensor, CloneOwnsItsBytes) {
   copy.data<int32_t>()[0] = 7;
   EXPECT_EQ(tensor.data<int32_t>()[0], 1);
   EXPECT_FALSE(BitEqual(tensor, copy));
+}
+
+TEST(Tensor, StringsCountOnceForEachBufferUntilItGoes) {
+  constexpr size_t kSize = size_t{5} << 20;
+  const int64_t before = HostPool().bytes_reserved();
+  const auto counted = [before] { return HostPool().bytes_reserved() - before; };
+  {
+    Tensor texts = Tensor::Allocate(DT_STRING, Shape{2}).value();
+    texts.strings()[0].assign(kSize, 'a');
+    texts.strings()[1] = "short";
+    ASSERT_TRUE(texts.Slice(1, 2).CountStrings().ok());  // all of the buffer
+    EXPECT_NEAR(static_cast<double>(counted()), kSize, 64);
+    const Tensor same = texts.Reshaped({2, 1});
+    ASSERT_TRUE(same.CountStrings().ok());
+    EXPECT_NEAR(static_cast<double>(counted()), kSize, 64);
+    const Tensor copy = texts.Clone().value();
+    EXPECT_NEAR(static_cast<double>(counted()), 2 * kSize, 64);
+    ASSERT_TRUE(copy.CountStrings().ok());
+    EXPECT_NEAR(static_cast<double>(counted()), 2 * kSize, 64);
+    ASSERT_TRUE(Tensor::String("short").CountStrings().ok());
+    EXPECT_NEAR(static_cast<double>(counted()), 2 * kSize, 64);
+  }
+  EXPECT_EQ(counted(), 0);
+}
+
+TEST(Tensor, StringsThatPassTheLimitAreRefusedButForSmallOnes) {
+  const Tensor large = Tensor::String(std::string(size_t{5} << 20, 'a'));
+  const Tensor small = Tensor::String(std::string(1000, 'a'));
+  const int64_t limit = HostPool().limit(), before = HostPool().bytes_reserved();
+  HostPool().SetLimit(1 << 20);
+  const Status refused = large.CountStrings();
+  EXPECT_EQ(refused.code(), Code::kResourceExhausted) << refused;
+  EXPECT_NE(refused.message().find("--memory_limit"), std::string::npos) << refused;
+  EXPECT_EQ(large.Clone().status().code(), Code::kResourceExhausted);
+  EXPECT_EQ(HostPool().bytes_reserved(), before);
+  EXPECT_TRUE(small.CountStrings().ok());
+  EXPECT_GT(HostPool().bytes_reserved(), before);
+  HostPool().SetLimit(limit);
+  EXPECT_TRUE(large.CountStrings().ok());
 }
 
 TEST(Tensor, HoldsStringsAndHandles) {

@@ -14,6 +14,7 @@
 #include "ops/elementwise/elementwise.h"
 #include "ops/queue/queue.h"
 #include "ops/reduce/reduce.h"
+#include "ops/string/string.h"
 #include "ops/variable/variable.h"
 #include "tests/multiprocess/cluster_fixture.h"
 
@@ -170,6 +171,81 @@ TEST(Memory, AQueueOfScalarsIsBoundedByItsPlaces) {
   ASSERT_TRUE(session->Reset().ok());
   const Status fits = RunWith(*cluster.Connect(graph), matrices, 2048);
   EXPECT_TRUE(fits.ok()) << fits;
+}
+
+// A fed string, and it 2^joins times behind itself.
+struct JoinedStrings {
+  JoinedStrings(const Scope& root, int joins) {
+    const Scope there = root.WithDevice(kWorker0);
+    given = Placeholder(root, DT_STRING, {});
+    joined = given;
+    for (int i = 0; i < joins; ++i) {
+      joined =
+          StringJoin(there.WithOpName("join" + std::to_string(i)), Outputs{joined, joined}, "");
+    }
+    joined = OpBuilder(there, "StringLength").Input(joined).BuildOutput();
+  }
+  Output given, joined;
+};
+
+Status RunWith(Session& session, const JoinedStrings& strings, size_t size) {
+  return session.Run({{strings.given, Tensor::String(std::string(size, 'a'))}}, {strings.joined})
+      .status();
+}
+
+TEST(Memory, StringsThatDoubleAreRefusedBeforeTheyPassTheLimitAndTheNextStepRuns) {
+  TestCluster cluster({.ps = 0, .workers = 1, .flags = {"--memory_limit=256MiB"}});
+  Graph graph = NewGraph();
+  Scope root(&graph);
+  const JoinedStrings strings(root, 40);  // a tebibyte for each byte
+  const JoinedStrings few(root, 4);
+  auto session = cluster.Connect(graph);
+  for (int i = 0; i < 5; ++i) {
+    ExpectError(RunWith(*session, strings, 1000), Code::kResourceExhausted,
+                {"node 'join", "(StringJoin)", "/job:worker/replica:0/task:0", "of 256.0 MiB",
+                 "--memory_limit", "held by: session "});
+    const Status fits = RunWith(*session, few, size_t{4} << 20);
+    EXPECT_TRUE(fits.ok()) << fits;
+  }
+  EXPECT_LT(cluster.StatusOf("worker", 0).resident_bytes(), int64_t{450} << 20);
+}
+
+TEST(Memory, AQueueAndAVariableOfStringsCountAndGiveTheirRoomBack) {
+  TestCluster cluster({.ps = 0, .workers = 1, .flags = {"--memory_limit=256MiB"}});
+  Graph graph = NewGraph();
+  Scope root(&graph);
+  const Scope there = root.WithDevice(kWorker0);
+  const GrowingQueue queue(root, DT_STRING, {}, false);
+  const JoinedStrings strings(root, 5);
+  const Output variable = VarHandle(there.WithOpName("text"), DT_STRING, {});
+  const Output value = Placeholder(root, DT_STRING, {});
+  const Operation assign = AssignVariable(there, variable, value);
+  const auto text = [](size_t mebibytes) {
+    return Tensor::String(std::string(mebibytes << 20, 'a'));
+  };
+  auto session = cluster.Connect(graph);
+  constexpr size_t kFits = size_t{4} << 20;  // 128 MiB when joined, 192 MiB with what is joined
+  const auto expect_no_room = [&] {
+    ExpectError(RunWith(*session, strings, kFits), Code::kResourceExhausted,
+                {"node 'join", "(StringJoin)", "--memory_limit"});
+  };
+  ASSERT_TRUE(RunWith(*session, strings, kFits).ok());
+  ASSERT_TRUE(session->Run({{value, text(100)}}, {}, {assign}).ok());
+  expect_no_room();
+  ASSERT_TRUE(session->Run({{value, text(1)}}, {}, {assign}).ok());
+  const Status fits = RunWith(*session, strings, kFits);
+  EXPECT_TRUE(fits.ok()) << fits;
+  Status refused;
+  const int puts = PutAll(*session, queue, text(8), &refused);
+  ExpectError(refused, Code::kResourceExhausted,
+              {"/job:worker/replica:0/task:0", "--memory_limit"});
+  EXPECT_GT(puts, 10);
+  EXPECT_LT(puts, 32);
+  expect_no_room();
+  EXPECT_LT(cluster.StatusOf("worker", 0).resident_bytes(), int64_t{450} << 20);
+  ASSERT_TRUE(session->Reset().ok());
+  const Status again = RunWith(*session, strings, kFits);
+  EXPECT_TRUE(again.ok()) << again;
 }
 
 TEST(Memory, AGraphWhoseTensorsAreTooLargeTogetherIsRefusedAtOnce) {
