@@ -1,3 +1,5 @@
+#include "ops/string/string_cpu.h"
+
 #include <memory>
 #include <optional>
 #include <string>
@@ -92,6 +94,8 @@ void RegisterCpu(KernelRegistry* registry) {
   registry->Add<StringJoinKernel>({.op = "StringJoin"});
   registry->Add<StaticRegexFullMatchKernel>({.op = "StaticRegexFullMatch"});
   registry->Add<RegexFullMatchKernel>({.op = "RegexFullMatch"});
+  RegisterHashes(registry);
+  RegisterReplacements(registry);
 }
 
 }  // namespace monograph::ops::string
