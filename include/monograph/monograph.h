@@ -65,7 +65,6 @@
 #include "ops/summary/summary.h"
 #include "ops/tensor_array/tensor_array.h"
 #include "ops/tensor_list/tensor_list.h"
-#include "ops/text/text.h"
 #include "ops/training/training.h"
 #include "ops/transpose/transpose.h"
 #include "ops/variable/variable.h"

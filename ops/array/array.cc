@@ -20,12 +20,6 @@ Output Bitcast(const Scope& scope, const Output& input, DType type) {
 Output EnsureShape(const Scope& scope, const Output& input, const PartialShape& shape) {
   return OpBuilder(scope, "EnsureShape").Input(input).Attr("shape", AttrValue(shape)).BuildOutput();
 }
-Output Diag(const Scope& scope, const Output& diagonal) {
-  return OpBuilder(scope, "Diag").Input(diagonal).BuildOutput();
-}
-Output DiagPart(const Scope& scope, const Output& input) {
-  return OpBuilder(scope, "DiagPart").Input(input).BuildOutput();
-}
 
 namespace ops::array {
 namespace {
@@ -61,39 +55,6 @@ Status EnsuredShape(ShapeContext& c) {
   return Status();
 }
 
-Status DiagShape(ShapeContext& c) {
-  const PartialShape& diagonal = c.input(0);
-  if (!diagonal.known_rank()) {
-    c.set_output(0, PartialShape());
-    return Status();
-  }
-  if (diagonal.rank() < 1 || 2 * diagonal.rank() > kMaxRank)
-    return InvalidArgument("the diagonal must have 1 to 4 dimensions, not shape " +
-                           diagonal.ToString());
-  PartialShape shape = diagonal;
-  for (int i = 0; i < diagonal.rank(); ++i) shape.AddDim(diagonal.dim(i));
-  c.set_output(0, shape);
-  return Status();
-}
-
-Status DiagPartShape(ShapeContext& c) {
-  const PartialShape& input = c.input(0);
-  if (!input.known_rank()) {
-    c.set_output(0, PartialShape());
-    return Status();
-  }
-  if (input.rank() < 2 || input.rank() % 2 != 0)
-    return InvalidArgument("Input must have even and non-zero rank, not shape " + input.ToString());
-  PartialShape first = PartialShape::Scalar(), second = first;
-  for (int i = 0; i < input.rank() / 2; ++i) {
-    first.AddDim(input.dim(i));
-    second.AddDim(input.dim(i + input.rank() / 2));
-  }
-  MG_ASSIGN_OR_RETURN(const PartialShape both, PartialShape::Merge(first, second));
-  c.set_output(0, both);
-  return Status();
-}
-
 Status UnravelShape(ShapeContext& c) {
   MG_ASSIGN_OR_RETURN(const PartialShape dims, c.WithRank(1, 1));
   const PartialShape& indices = c.input(0);
@@ -109,14 +70,6 @@ Status UnravelShape(ShapeContext& c) {
 
 Status PassGradient(GradientContext& c) {
   c.set_gradient(0, c.gradient(0));
-  return Status();
-}
-Status DiagGradient(GradientContext& c) {
-  c.set_grad(0, DiagPart(c.scope(), c.grad(0)));
-  return Status();
-}
-Status DiagPartGradient(GradientContext& c) {
-  c.set_grad(0, Diag(c.scope(), c.grad(0)));
   return Status();
 }
 
@@ -162,18 +115,6 @@ void Define(OpRegistry* registry) {
                     .Attr("T: type")
                     .Shape(UnchangedShape)
                     .NoGradient());
-  registry->Add(OpDef("Diag")
-                    .Input("diagonal: T")
-                    .Output("output: T")
-                    .Attr("T: " MG_OP_NUMBER_TYPES)
-                    .Shape(DiagShape)
-                    .Gradient(DiagGradient));
-  registry->Add(OpDef("DiagPart")
-                    .Input("input: T")
-                    .Output("diagonal: T")
-                    .Attr("T: " MG_OP_NUMBER_TYPES)
-                    .Shape(DiagPartShape)
-                    .Gradient(DiagPartGradient));
   registry->Add(OpDef("UnravelIndex")
                     .Input("indices: Tidx")
                     .Input("dims: Tidx")

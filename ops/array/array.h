@@ -1,4 +1,4 @@
-// Small ops on whole tensors: LinSpace, Empty, Bitcast, EnsureShape, Snapshot, Diag, DiagPart,
+// Small ops on whole tensors: LinSpace, Empty, Bitcast, EnsureShape, Snapshot,
 // UnravelIndex.
 #pragma once
 
@@ -13,9 +13,5 @@ Output LinSpace(const Scope& scope, const Output& start, const Output& stop, con
 Output Bitcast(const Scope& scope, const Output& input, DType type);
 // The input; the step fails if it has another shape.
 Output EnsureShape(const Scope& scope, const Output& input, const PartialShape& shape);
-// A tensor of twice the rank with the elements of `diagonal` on its diagonal, zeros elsewhere; and
-// back.
-Output Diag(const Scope& scope, const Output& diagonal);
-Output DiagPart(const Scope& scope, const Output& input);
 
 }  // namespace monograph

@@ -1,6 +1,6 @@
 // CPU kernels, a function for each op. They are small, and what only moves elements goes by their
 // size, whatever their type. EnsureShape, Snapshot and Bitcast hand on the input's memory where
-// they can; Diag and DiagPart are one strided copy.
+// they can.
 #include <algorithm>
 
 #include "ops/array/bitcast.h"
@@ -72,46 +72,6 @@ Status Pass(KernelContext& c, const Attrs&) {
   return Status();
 }
 
-// A square matrix of n * n elements, of which the diagonal counts.
-Status DiagOf(KernelContext& c, const Attrs&) {
-  const Shape in = c.input(0).shape();
-  if (in.rank() < 1 || 2 * in.rank() > kMaxRank)
-    return InvalidArgument("Input must be at least rank 1 and at most rank 4");
-  SmallInts dims;
-  for (int twice = 0; twice < 2; ++twice) {
-    for (int64_t dim : in.dims()) dims.push_back(dim);
-  }
-  MG_ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims.span()));
-  MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, shape));
-  MG_RETURN_IF_ERROR(HostMoves::Zero(c, out->raw(), out->bytes()));
-  if (in.elements() == 0) return Status();
-  StridedSpace space;
-  space.Add(in.elements(), 1, in.elements() + 1);
-  StridedCopy(c, DTypeSize(out->dtype()), c.input(0).raw(), out->raw(), space);
-  return Status();
-}
-
-Status DiagPartOf(KernelContext& c, const Attrs&) {
-  const Shape in = c.input(0).shape();
-  const int half = in.rank() / 2;
-  bool square = in.rank() >= 2 && in.rank() % 2 == 0;
-  Shape shape;
-  for (int i = 0; square && i < half; ++i) {
-    square = in[i] == in[i + half];
-    shape.AddDim(in[i]);
-  }
-  if (!square) {
-    return InvalidArgument("Invalid shape " + in.ToString() +
-                           ": the second half of the dimensions must equal the first");
-  }
-  MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, shape));
-  if (shape.elements() == 0) return Status();
-  StridedSpace space;
-  space.Add(shape.elements(), shape.elements() + 1, 1);
-  StridedCopy(c, DTypeSize(out->dtype()), c.input(0).raw(), out->raw(), space);
-  return Status();
-}
-
 Status UnravelOf(KernelContext& c, const Attrs&) {
   const Tensor &indices = c.input(0), &dims = c.input(1);
   if (dims.shape().rank() != 1 || indices.shape().rank() > 1)
@@ -157,8 +117,6 @@ void RegisterCpu(KernelRegistry* registry) {
   registry->Add<FunctionKernel<BitcastOf>>({.op = "Bitcast", .cost = kCheap});
   registry->Add<FunctionKernel<EnsureShapeOf>>({.op = "EnsureShape", .cost = kCheap});
   registry->Add<FunctionKernel<Pass>>({.op = "Snapshot", .cost = kCheap});
-  AddForTypes<FunctionKernel<DiagOf>>(registry, {.op = "Diag"}, "T", kRealTypes);
-  AddForTypes<FunctionKernel<DiagPartOf>>(registry, {.op = "DiagPart"}, "T", kRealTypes);
   registry->Add<FunctionKernel<UnravelOf>>({.op = "UnravelIndex"});
 }
 

@@ -66,6 +66,11 @@ Status IdentityGradient(GradientContext& c) {
   return Status();
 }
 
+Status PrintGradient(GradientContext& c) {
+  c.set_gradient(0, c.gradient(0));
+  return Status();
+}
+
 Status PreventedGradient(GradientContext& c) {
   return InvalidArgument("a gradient was asked for through '" + std::string(c.op().name()) +
                          "', which prevents it: " + c.attrs().GetOr<std::string>("message", ""));
@@ -127,6 +132,25 @@ void Define(OpRegistry* registry) {
                     .Stateful()
                     .Shape(UnchangedShape)
                     .Gradient(CheckNumericsGradient));
+  registry->Add(OpDef("Print")
+                    .Input("input: T")
+                    .Input("data: U")
+                    .Output("output: T")
+                    .Attr("T: type")
+                    .Attr("U: list(type) >= 0")
+                    .Attr("message: string = ''")
+                    .Attr("first_n: int = -1")
+                    .Attr("summarize: int = 3")
+                    .Stateful()
+                    .Shape(UnchangedShape)
+                    .Gradient(PrintGradient));
+  registry->Add(OpDef("PrintV2")
+                    .Input("input: string")
+                    .Attr("output_stream: string = 'stderr'")
+                    .Attr("end: string = '\n'")
+                    .Stateful()
+                    .Shape(NoOutputs)
+                    .NoGradient());
 }
 
 }  // namespace ops::control

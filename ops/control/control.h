@@ -1,5 +1,5 @@
 // Ops that order, check or pass on: NoOp, Group, Assert, Identity, IdentityN, StopGradient,
-// PreventGradient, CheckNumerics.
+// PreventGradient, CheckNumerics, Print, PrintV2.
 #pragma once
 
 #include <span>

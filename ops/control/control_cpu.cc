@@ -1,8 +1,13 @@
-// CPU kernels: what does nothing or hands its inputs on, Assert, which tells the first values of
-// its inputs, and CheckNumerics, which looks through a tensor in pieces that end with the step.
+// CPU kernels: what does nothing or hands its inputs on, Assert and Print, which tell the first
+// values of their inputs, and CheckNumerics, which looks through a tensor in pieces that end with
+// the step.
 #include <algorithm>
+#include <atomic>
 #include <cmath>
+#include <iostream>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "executor/kernel.h"
 #include "ops/cpu/kernel_util.h"
@@ -47,6 +52,55 @@ class AssertKernel : public Kernel {
 
  private:
   const int summarize_;
+};
+
+class PrintKernel : public Kernel {
+ public:
+  explicit PrintKernel(const KernelConstruction& k)
+      : message_(k.attr<std::string>("message")),
+        first_(k.attr<int64_t>("first_n")),
+        summarize_(k.attr<int64_t>("summarize")) {}
+  Status Compute(KernelContext& c) override {
+    // Relaxed: only the number matters.
+    if (first_ < 0 || printed_.fetch_add(1, std::memory_order_relaxed) < first_) {
+      std::string line = message_;
+      for (int i = 1; i < c.num_inputs(); ++i)
+        line += "[" + SummaryOf(c.input(i), summarize_) + "]";
+      std::cerr << line + "\n" << std::flush;
+    }
+    c.set_output(0, c.TakeInput(0));
+    return Status();
+  }
+
+ private:
+  const std::string message_;
+  const int64_t first_, summarize_;
+  std::atomic<int64_t> printed_ = 0;
+};
+
+class PrintV2Kernel : public Kernel {
+ public:
+  static Result<std::unique_ptr<Kernel>> Make(const KernelConstruction& k) {
+    auto kernel = std::make_unique<PrintV2Kernel>();
+    kernel->stream_ = k.attr<std::string>("output_stream");
+    kernel->end_ = k.attr<std::string>("end");
+    const std::string& stream = kernel->stream_;
+    const bool log = stream == "log(info)" || stream == "log(warning)" || stream == "log(error)";
+    if (stream != "stdout" && stream != "stderr" && !log) {
+      return InvalidArgument("output_stream '" + stream +
+                             "' is not supported; known are stdout, stderr, log(info), "
+                             "log(warning) and log(error)");
+    }
+    return std::unique_ptr<Kernel>(std::move(kernel));
+  }
+  Status Compute(KernelContext& c) override {
+    MG_ASSIGN_OR_RETURN(const std::string* text, StringOf(c.input(0), "input"));
+    (stream_ == "stdout" ? std::cout : std::cerr) << *text + end_ << std::flush;
+    return Status();
+  }
+
+ private:
+  std::string stream_, end_;
 };
 
 class CheckNumericsKernel : public Kernel {
@@ -104,6 +158,8 @@ class CheckNumericsKernel : public Kernel {
 void RegisterCpu(KernelRegistry* registry) {
   registry->Add<NoOpKernel>({.op = "NoOp", .cost = KernelCost::kCheap});
   registry->Add<AssertKernel>({.op = "Assert", .cost = KernelCost::kCheap});
+  registry->Add<PrintKernel>({.op = "Print"});
+  registry->Add<PrintV2Kernel>({.op = "PrintV2"});
   for (const char* name : {"Identity", "IdentityN", "StopGradient", "PreventGradient"}) {
     registry->Add<PassKernel>({.op = name, .cost = KernelCost::kCheap});
   }

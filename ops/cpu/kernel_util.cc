@@ -50,6 +50,13 @@ Result<Shape> ShapeFrom(const Tensor& tensor, std::string_view what) {
   return Shape::Make(ints.span());
 }
 
+Result<const std::string*> StringOf(const Tensor& tensor, std::string_view what) {
+  if (tensor.elements() != 1)
+    return InvalidArgument(std::string(what) +
+                           " must be a scalar, but had shape: " + tensor.shape().ToString());
+  return tensor.strings();
+}
+
 Result<int> AxisOf(const Tensor& tensor, int rank) {
   MG_ASSIGN_OR_RETURN(const int64_t axis, IntOf(tensor, "axis"));
   if (axis < -rank || axis >= rank) {

@@ -35,6 +35,8 @@ class SmallInts {
 Result<SmallInts> IntsOf(const Tensor& tensor, std::string_view what);
 // One of them.
 Result<int64_t> IntOf(const Tensor& tensor, std::string_view what);
+// The one element of a tensor of strings.
+Result<const std::string*> StringOf(const Tensor& tensor, std::string_view what);
 // As a shape.
 Result<Shape> ShapeFrom(const Tensor& tensor, std::string_view what);
 // "axis" in [-rank, rank) to [0, rank).

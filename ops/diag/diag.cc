@@ -1,4 +1,5 @@
-// Functions, shape functions, gradients and definitions. TensorFlow has three versions of each op:
+// Functions, shape functions, gradients and definitions. TensorFlow has three versions of each
+// Matrix op:
 // the first one knows the main diagonal alone, the second one has `k`, the third one `align`. Their
 // gradients are written with the third ones, whose alignment is then that of the second ones.
 #include "ops/diag/diag.h"
@@ -11,6 +12,7 @@
 #include "ops/constant/constant.h"
 #include "ops/diag/band.h"
 #include "ops/dims.h"
+#include "ops/types.h"
 
 namespace monograph {
 
@@ -52,6 +54,13 @@ Output MatrixBandPart(const Scope& scope, Output input, Output num_lower, Output
       .Input(num_lower)
       .Input(num_upper)
       .BuildOutput();
+}
+
+Output Diag(const Scope& scope, const Output& diagonal) {
+  return OpBuilder(scope, "Diag").Input(diagonal).BuildOutput();
+}
+Output DiagPart(const Scope& scope, const Output& input) {
+  return OpBuilder(scope, "DiagPart").Input(input).BuildOutput();
 }
 
 namespace ops::diag {
@@ -168,6 +177,48 @@ Status BandPartGradient(GradientContext& c) {
   return Status();
 }
 
+Status TensorDiagShape(ShapeContext& c) {
+  const PartialShape& diagonal = c.input(0);
+  if (!diagonal.known_rank()) {
+    c.set_output(0, PartialShape());
+    return Status();
+  }
+  if (diagonal.rank() < 1 || 2 * diagonal.rank() > kMaxRank)
+    return InvalidArgument("the diagonal must have 1 to 4 dimensions, not shape " +
+                           diagonal.ToString());
+  PartialShape shape = diagonal;
+  for (int i = 0; i < diagonal.rank(); ++i) shape.AddDim(diagonal.dim(i));
+  c.set_output(0, shape);
+  return Status();
+}
+
+Status TensorDiagPartShape(ShapeContext& c) {
+  const PartialShape& input = c.input(0);
+  if (!input.known_rank()) {
+    c.set_output(0, PartialShape());
+    return Status();
+  }
+  if (input.rank() < 2 || input.rank() % 2 != 0)
+    return InvalidArgument("Input must have even and non-zero rank, not shape " + input.ToString());
+  PartialShape first = PartialShape::Scalar(), second = first;
+  for (int i = 0; i < input.rank() / 2; ++i) {
+    first.AddDim(input.dim(i));
+    second.AddDim(input.dim(i + input.rank() / 2));
+  }
+  MG_ASSIGN_OR_RETURN(const PartialShape both, PartialShape::Merge(first, second));
+  c.set_output(0, both);
+  return Status();
+}
+
+Status TensorDiagGradient(GradientContext& c) {
+  c.set_grad(0, DiagPart(c.scope(), c.grad(0)));
+  return Status();
+}
+Status TensorDiagPartGradient(GradientContext& c) {
+  c.set_grad(0, Diag(c.scope(), c.grad(0)));
+  return Status();
+}
+
 }  // namespace
 
 void Define(OpRegistry* registry) {
@@ -205,6 +256,18 @@ void Define(OpRegistry* registry) {
                     .Attr("Tindex: {int32, int64} = DT_INT64")
                     .Shape(BandPartShape)
                     .Gradient(BandPartGradient));
+  registry->Add(OpDef("Diag")
+                    .Input("diagonal: T")
+                    .Output("output: T")
+                    .Attr("T: " MG_OP_NUMBER_TYPES)
+                    .Shape(TensorDiagShape)
+                    .Gradient(TensorDiagGradient));
+  registry->Add(OpDef("DiagPart")
+                    .Input("input: T")
+                    .Output("diagonal: T")
+                    .Attr("T: " MG_OP_NUMBER_TYPES)
+                    .Shape(TensorDiagPartShape)
+                    .Gradient(TensorDiagPartGradient));
 }
 
 }  // namespace ops::diag

@@ -1,4 +1,5 @@
-// Diagonals of matrices, which are the last two dimensions of a tensor: taken, made, and replaced.
+// Diagonals of matrices, which are the last two dimensions of a tensor: taken, made, and replaced;
+// and of whole tensors (Diag, DiagPart).
 #pragma once
 
 #include <string>
@@ -22,5 +23,9 @@ Output MatrixSetDiag(const Scope& scope, Output input, Output diagonal, Output k
                      const std::string& align = "RIGHT_LEFT");
 // What lies at most num_lower below and num_upper above the main diagonal, else 0; negative: all.
 Output MatrixBandPart(const Scope& scope, Output input, Output num_lower, Output num_upper);
+// A tensor of twice the rank with the elements of `diagonal` on its diagonal, zeros elsewhere; and
+// back.
+Output Diag(const Scope& scope, const Output& diagonal);
+Output DiagPart(const Scope& scope, const Output& input);
 
 }  // namespace monograph

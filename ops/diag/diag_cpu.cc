@@ -4,11 +4,11 @@
 #include <cstring>
 #include <functional>
 
-#include "executor/kernel.h"
-#include "ops/cpu/kernel_util.h"
+#include "ops/cpu/element_types_cpu.h"
 #include "ops/cpu/looks_cpu.h"
 #include "ops/diag/band.h"
 #include "ops/dims.h"
+#include "ops/gpu/moves.h"
 #include "ops/words.h"
 
 namespace monograph::ops::diag {
@@ -239,6 +239,46 @@ class BandPartKernel : public Kernel {
   }
 };
 
+// A square matrix of n * n elements, of which the diagonal counts.
+Status TensorDiagOf(KernelContext& c, const Attrs&) {
+  const Shape in = c.input(0).shape();
+  if (in.rank() < 1 || 2 * in.rank() > kMaxRank)
+    return InvalidArgument("Input must be at least rank 1 and at most rank 4");
+  SmallInts dims;
+  for (int twice = 0; twice < 2; ++twice) {
+    for (int64_t dim : in.dims()) dims.push_back(dim);
+  }
+  MG_ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims.span()));
+  MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, shape));
+  MG_RETURN_IF_ERROR(HostMoves::Zero(c, out->raw(), out->bytes()));
+  if (in.elements() == 0) return Status();
+  StridedSpace space;
+  space.Add(in.elements(), 1, in.elements() + 1);
+  StridedCopy(c, DTypeSize(out->dtype()), c.input(0).raw(), out->raw(), space);
+  return Status();
+}
+
+Status TensorDiagPartOf(KernelContext& c, const Attrs&) {
+  const Shape in = c.input(0).shape();
+  const int half = in.rank() / 2;
+  bool square = in.rank() >= 2 && in.rank() % 2 == 0;
+  Shape shape;
+  for (int i = 0; square && i < half; ++i) {
+    square = in[i] == in[i + half];
+    shape.AddDim(in[i]);
+  }
+  if (!square) {
+    return InvalidArgument("Invalid shape " + in.ToString() +
+                           ": the second half of the dimensions must equal the first");
+  }
+  MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, shape));
+  if (shape.elements() == 0) return Status();
+  StridedSpace space;
+  space.Add(shape.elements(), shape.elements() + 1, 1);
+  StridedCopy(c, DTypeSize(out->dtype()), c.input(0).raw(), out->raw(), space);
+  return Status();
+}
+
 }  // namespace
 
 void RegisterCpu(KernelRegistry* registry) {
@@ -255,6 +295,8 @@ void RegisterCpu(KernelRegistry* registry) {
   }
   AddForPlainTypes<BandPartKernel>(
       registry, {.op = "MatrixBandPart", .host_args = {"num_lower", "num_upper"}});
+  AddForTypes<FunctionKernel<TensorDiagOf>>(registry, {.op = "Diag"}, "T", kRealTypes);
+  AddForTypes<FunctionKernel<TensorDiagPartOf>>(registry, {.op = "DiagPart"}, "T", kRealTypes);
 }
 
 }  // namespace monograph::ops::diag

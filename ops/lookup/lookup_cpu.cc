@@ -20,7 +20,7 @@
 #include "ops/cpu/element_types_cpu.h"
 #include "ops/cpu/looks_cpu.h"
 #include "ops/cpu/room_cpu.h"
-#include "ops/text/parse_number.h"
+#include "ops/string/parse_number.h"
 #include "ops/variable/handle_cpu.h"
 
 namespace monograph::ops::lookup {
@@ -493,7 +493,7 @@ class FromFileKernel : public Kernel {
       if constexpr (sizeof(T) < 4) {
         return Unimplemented("a column of " + std::string(DTypeName(to->dtype())));
       } else {
-        if (text::ParseNumber(line, to->data<T>() + number)) return Status();
+        if (string::ParseNumber(line, to->data<T>() + number)) return Status();
         return InvalidArgument("'" + std::string(line) + "' is no " +
                                std::string(DTypeName(to->dtype())) + where());
       }

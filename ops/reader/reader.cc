@@ -1,7 +1,6 @@
 // Functions and definitions: one op for each kind of reader, the ops that all readers share, and
-// ops on files and on the program's output. A reader is a resource; it takes the names of files
-// from a queue and yields records one by one (reader_cpu.cc). No op has a gradient but Print, which
-// hands its input on.
+// ops on files. A reader is a resource; it takes the names of files from a queue and yields records
+// one by one (reader_cpu.cc). No op has a gradient.
 #include "ops/reader/reader.h"
 
 #include "graph/gradients.h"
@@ -51,11 +50,6 @@ Status FileShape(ShapeContext& c) {
 Status WriteShape(ShapeContext& c) {
   MG_RETURN_IF_ERROR(c.WithRank(0, 0).status());
   return c.WithRank(1, 0).status();
-}
-
-Status PassGradient(GradientContext& c) {
-  c.set_gradient(0, c.gradient(0));
-  return Status();
 }
 
 OpDef ReaderDef(const char* name) {
@@ -132,25 +126,6 @@ void Define(OpRegistry* registry) {
                     .Output("filenames: string")
                     .Stateful()
                     .Shape(VectorsShape)
-                    .NoGradient());
-  registry->Add(OpDef("Print")
-                    .Input("input: T")
-                    .Input("data: U")
-                    .Output("output: T")
-                    .Attr("T: type")
-                    .Attr("U: list(type) >= 0")
-                    .Attr("message: string = ''")
-                    .Attr("first_n: int = -1")
-                    .Attr("summarize: int = 3")
-                    .Stateful()
-                    .Shape(UnchangedShape)
-                    .Gradient(PassGradient));
-  registry->Add(OpDef("PrintV2")
-                    .Input("input: string")
-                    .Attr("output_stream: string = 'stderr'")
-                    .Attr("end: string = '\n'")
-                    .Stateful()
-                    .Shape(NoOutputs)
                     .NoGradient());
 }
 

@@ -1,7 +1,7 @@
 // Readers take names of files from a queue and give out the records in them, and the files
 // themselves: TFRecordReaderV2, TextLineReaderV2, FixedLengthRecordReaderV2, WholeFileReaderV2,
 // IdentityReaderV2; ReaderReadV2, ReaderReadUpToV2 and what tells how far a reader is. Besides
-// ReadFile, WriteFile, MatchingFiles, Print and PrintV2.
+// ReadFile, WriteFile and MatchingFiles.
 //
 // A reader lives in the task of its node, by container and name, as its queue does, and reads one
 // file at a time; of several steps that read, one waits for the other.

@@ -10,7 +10,6 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
-#include <iostream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,7 +22,6 @@
 #include "ops/cpu/element_types_cpu.h"
 #include "ops/cpu/looks_cpu.h"
 #include "ops/cpu/room_cpu.h"
-#include "ops/cpu/summary_cpu.h"
 #include "ops/queue/queue_resource_cpu.h"
 #include "ops/reader/record_file.h"
 #include "ops/variable/handle_cpu.h"
@@ -420,15 +418,8 @@ class CountKernel : public Kernel {
   }
 };
 
-Result<const std::string*> OneString(const KernelContext& c, int input, const char* name) {
-  if (c.input(input).elements() != 1)
-    return InvalidArgument(std::string(name) + " must be a scalar, but had shape: " +
-                           c.input(input).shape().ToString());
-  return c.input(input).strings();
-}
-
 Status ReadFileOf(KernelContext& c, const Attrs&) {
-  MG_ASSIGN_OR_RETURN(const std::string* path, OneString(c, 0, "filename"));
+  MG_ASSIGN_OR_RETURN(const std::string* path, StringOf(c.input(0), "filename"));
   MG_ASSIGN_OR_RETURN(std::string contents, ReadInputFile("the file", *path, kMostDataBytes));
   c.set_output(0, Tensor::String(std::move(contents)));
   return Status();
@@ -436,8 +427,8 @@ Status ReadFileOf(KernelContext& c, const Attrs&) {
 
 // Writes beside the file and then renames, so that nobody reads a part.
 Status WriteFileOf(KernelContext& c, const Attrs&) {
-  MG_ASSIGN_OR_RETURN(const std::string* path, OneString(c, 0, "filename"));
-  MG_ASSIGN_OR_RETURN(const std::string* contents, OneString(c, 1, "contents"));
+  MG_ASSIGN_OR_RETURN(const std::string* path, StringOf(c.input(0), "filename"));
+  MG_ASSIGN_OR_RETURN(const std::string* contents, StringOf(c.input(1), "contents"));
   std::error_code error;
   const std::filesystem::path file(*path);
   if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path(), error);
@@ -565,55 +556,6 @@ Status MatchingFilesOf(KernelContext& c, const Attrs&) {
   return Status();
 }
 
-class PrintKernel : public Kernel {
- public:
-  explicit PrintKernel(const KernelConstruction& k)
-      : message_(k.attr<std::string>("message")),
-        first_(k.attr<int64_t>("first_n")),
-        summarize_(k.attr<int64_t>("summarize")) {}
-  Status Compute(KernelContext& c) override {
-    // Relaxed: only the number matters.
-    if (first_ < 0 || printed_.fetch_add(1, std::memory_order_relaxed) < first_) {
-      std::string line = message_;
-      for (int i = 1; i < c.num_inputs(); ++i)
-        line += "[" + SummaryOf(c.input(i), summarize_) + "]";
-      std::cerr << line + "\n" << std::flush;
-    }
-    c.set_output(0, c.TakeInput(0));
-    return Status();
-  }
-
- private:
-  const std::string message_;
-  const int64_t first_, summarize_;
-  std::atomic<int64_t> printed_ = 0;
-};
-
-class PrintV2Kernel : public Kernel {
- public:
-  static Result<std::unique_ptr<Kernel>> Make(const KernelConstruction& k) {
-    auto kernel = std::make_unique<PrintV2Kernel>();
-    kernel->stream_ = k.attr<std::string>("output_stream");
-    kernel->end_ = k.attr<std::string>("end");
-    const std::string& stream = kernel->stream_;
-    const bool log = stream == "log(info)" || stream == "log(warning)" || stream == "log(error)";
-    if (stream != "stdout" && stream != "stderr" && !log) {
-      return InvalidArgument("output_stream '" + stream +
-                             "' is not supported; known are stdout, stderr, log(info), "
-                             "log(warning) and log(error)");
-    }
-    return std::unique_ptr<Kernel>(std::move(kernel));
-  }
-  Status Compute(KernelContext& c) override {
-    MG_ASSIGN_OR_RETURN(const std::string* text, OneString(c, 0, "input"));
-    (stream_ == "stdout" ? std::cout : std::cerr) << *text + end_ << std::flush;
-    return Status();
-  }
-
- private:
-  std::string stream_, end_;
-};
-
 }  // namespace
 
 void RegisterCpu(KernelRegistry* registry) {
@@ -631,8 +573,6 @@ void RegisterCpu(KernelRegistry* registry) {
   add.operator()<FunctionKernel<ReadFileOf>>("ReadFile");
   add.operator()<FunctionKernel<WriteFileOf>>("WriteFile");
   add.operator()<FunctionKernel<MatchingFilesOf>>("MatchingFiles");
-  add.operator()<PrintKernel>("Print");
-  add.operator()<PrintV2Kernel>("PrintV2");
 }
 
 }  // namespace monograph::ops::reader

@@ -1,5 +1,8 @@
-// StringJoin, RegexFullMatch, RegexReplace, StringToHashBucketFast, StringToHashBucketStrong:
-// strings put together, matched, changed, and as numbers. TensorFlow's ops of these names.
+// Strings put together, taken apart, compared with patterns, and turned into numbers and back:
+// StringJoin, ReduceJoin, StringSplit, StringSplitV2, Substr, StringLength, StringLower,
+// StringUpper, StringStrip, EncodeBase64, DecodeBase64, RegexFullMatch, StaticRegexFullMatch,
+// RegexReplace, StaticRegexReplace, StringToHashBucketFast, StringToHashBucketStrong, AsString,
+// StringToNumber, DecodeRaw, DecodeCSV. Strings live in host memory.
 #pragma once
 
 #include <array>
@@ -21,5 +24,14 @@ Output RegexReplace(const Scope& scope, const Output& input, const std::string& 
 Output StringToHashBucketFast(const Scope& scope, const Output& input, int64_t num_buckets);
 Output StringToHashBucketStrong(const Scope& scope, const Output& input, int64_t num_buckets,
                                 const std::array<int64_t, 2>& key);
+// The numbers that the strings spell.
+Output StringToNumber(const Scope& scope, const Output& string_tensor, DType out_type = DT_FLOAT);
+// The bytes of each string as numbers, a row for each; all strings are equally long.
+Output DecodeRaw(const Scope& scope, const Output& bytes, DType out_type,
+                 bool little_endian = true);
+// The columns of records of comma-separated values, one output for each default, which gives its
+// type; an empty vector says that a value must be there.
+Outputs DecodeCSV(const Scope& scope, const Output& records, const Outputs& record_defaults,
+                  const std::string& field_delim = ",");
 
 }  // namespace monograph

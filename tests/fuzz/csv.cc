@@ -7,14 +7,14 @@
 #include <limits>
 #include <string>
 
-#include "ops/text/csv_fields.h"
-#include "ops/text/parse_number.h"
+#include "ops/string/csv_fields.h"
+#include "ops/string/parse_number.h"
 #include "tests/fuzz/targets.h"
 
 namespace monograph::fuzz {
 namespace {
 
-using ops::text::CsvFormat;
+using ops::string::CsvFormat;
 
 // What the C library takes, and we do not: hexadecimal numbers and characters behind a NaN.
 bool IsOurs(std::string_view text) { return text.find_first_of("xXpP(") == text.npos; }
@@ -22,8 +22,8 @@ bool IsOurs(std::string_view text) { return text.find_first_of("xXpP(") == text.
 template <typename T>
 void CheckFloating(const std::string& text, T (*read)(const char*, char**)) {
   T value = 0;
-  const bool parsed = ops::text::ParseNumber(text, &value);
-  const std::string stripped(ops::text::Stripped(text));
+  const bool parsed = ops::string::ParseNumber(text, &value);
+  const std::string stripped(ops::string::Stripped(text));
   if (!IsOurs(stripped) || stripped.find('\0') != stripped.npos) return;
   char* end = nullptr;
   const T known = read(stripped.c_str(), &end);
@@ -36,8 +36,8 @@ void CheckFloating(const std::string& text, T (*read)(const char*, char**)) {
 template <typename T>
 void CheckInteger(const std::string& text) {
   T value = 0;
-  const bool parsed = ops::text::ParseNumber(text, &value);
-  const std::string stripped(ops::text::Stripped(text));
+  const bool parsed = ops::string::ParseNumber(text, &value);
+  const std::string stripped(ops::string::Stripped(text));
   if (stripped.find('\0') != stripped.npos) return;
   char* end = nullptr;
   errno = 0;
@@ -67,17 +67,17 @@ void csv(std::string_view bytes) {
   CsvFormat format{.delimiter = (mark & 2) != 0 ? '\t' : ',', .quotes = (mark & 1) != 0};
   std::vector<std::string> fields, again;
   Looks looks;
-  const bool good = ops::text::ReadCsvFields(&looks, record, format, &fields).ok();
+  const bool good = ops::string::ReadCsvFields(&looks, record, format, &fields).ok();
   if (good) {
     MG_CHECK(!fields.empty());
     const CsvFormat quoted{.delimiter = format.delimiter, .quotes = true};
-    MG_CHECK(
-        ops::text::ReadCsvFields(&looks, InQuotes(fields, format.delimiter), quoted, &again).ok());
+    MG_CHECK(ops::string::ReadCsvFields(&looks, InQuotes(fields, format.delimiter), quoted, &again)
+                 .ok());
     MG_CHECK(fields == again);
   }
   if ((mark & 4) != 0) {
     format.columns = {0, 2};
-    MG_CHECK(ops::text::ReadCsvFields(&looks, record, format, &again).ok() == good);
+    MG_CHECK(ops::string::ReadCsvFields(&looks, record, format, &again).ok() == good);
     MG_CHECK(!good || again.size() == (fields.size() > 2 ? 2u : 1u));
     MG_CHECK(!good ||
              (again.front() == fields.front() && (fields.size() < 3 || again.back() == fields[2])));

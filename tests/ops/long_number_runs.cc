@@ -11,7 +11,6 @@ namespace {
 
 constexpr int64_t kRow = 10 * kMillion;
 
-Tensor Floats(const Shape& shape) { return Zeros(DT_FLOAT, shape); }
 Tensor Doubles(const Shape& shape) { return Zeros(DT_DOUBLE, shape); }
 Tensor Zeros64(const Shape& shape) { return Zeros(DT_INT64, shape); }
 Tensor Int32s(const Shape& shape) { return Zeros(DT_INT32, shape); }

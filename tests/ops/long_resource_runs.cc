@@ -9,7 +9,6 @@ namespace {
 
 using Tensors = std::vector<Tensor>;
 
-Tensor Floats(const Shape& shape) { return Zeros(DT_FLOAT, shape); }
 const Tensor& Flow() {
   static const Tensor flow = Tensor::Scalar(0.0f);
   return flow;
@@ -59,9 +58,9 @@ Tensor Queue(const RunFirst& run, const char* op, std::vector<DType> types, Part
 
 // A variable that shares its value with others, so that an update makes a new one.
 Tensor Variable(const RunFirst& run, const char* name, const Tensor& value) {
-  const Tensor handle =
-      run("VarHandleOp", {},
-          {{"shared_name", name}, {"dtype", value.dtype()}, {"shape", PartialShape(value.shape())}})[0];
+  const Tensor handle = run(
+      "VarHandleOp", {},
+      {{"shared_name", name}, {"dtype", value.dtype()}, {"shape", PartialShape(value.shape())}})[0];
   run("AssignVariableOp", {handle, value}, {{"dtype", value.dtype()}});
   return handle;
 }
@@ -76,18 +75,32 @@ std::vector<LongRun> TableRuns() {
       {"InitializeTableV2", {}, {}, "", fill("HashTableV2")},
       {"LookupTableInsertV2", {}, {}, "", fill("MutableHashTableV2")},
       {"LookupTableImportV2", {}, {}, "", fill("MutableHashTableV2")},
-      {"InitializeTableFromTextFileV2", {}, {{"key_index", int64_t{-2}}, {"value_index", int64_t{-1}}},
-       "", [](const RunFirst& run) {
+      {"InitializeTableFromTextFileV2",
+       {},
+       {{"key_index", int64_t{-2}}, {"value_index", int64_t{-1}}},
+       "",
+       [](const RunFirst& run) {
          return Tensors{Table(run, "HashTableV2", DT_STRING), Lines("vocabulary", kMillion)};
        }},
-      {"LookupTableFindV2", {}, {}, "", [](const RunFirst& run) {
+      {"LookupTableFindV2",
+       {},
+       {},
+       "",
+       [](const RunFirst& run) {
          return Tensors{FullTable(run, 100'000), Numbers<int64_t>(4 * kMillion),
                         Tensor::Scalar<int64_t>(-1)};
        }},
-      {"LookupTableRemoveV2", {}, {}, "", [](const RunFirst& run) {
+      {"LookupTableRemoveV2",
+       {},
+       {},
+       "",
+       [](const RunFirst& run) {
          return Tensors{FullTable(run, kMillion), Numbers<int64_t>(kMillion)};
        }},
-      {"LookupTableExportV2", {}, {{"Tkeys", DT_INT64}, {"Tvalues", DT_INT64}}, "",
+      {"LookupTableExportV2",
+       {},
+       {{"Tkeys", DT_INT64}, {"Tvalues", DT_INT64}},
+       "",
        [](const RunFirst& run) { return Tensors{FullTable(run, kMillion)}; }},
   };
 }
@@ -95,28 +108,56 @@ std::vector<LongRun> TableRuns() {
 std::vector<LongRun> ArrayRuns() {
   const Attrs floats = {{"dtype", DT_FLOAT}};
   return {
-      {"TensorArrayScatterV3", {}, {}, "", [](const RunFirst& run) {
+      {"TensorArrayScatterV3",
+       {},
+       {},
+       "",
+       [](const RunFirst& run) {
          return Tensors{Array(run), Numbers(kMillion), Floats({kMillion, 1}), Flow()};
        }},
-      {"TensorArraySplitV3", {}, {}, "", [](const RunFirst& run) {
+      {"TensorArraySplitV3",
+       {},
+       {},
+       "",
+       [](const RunFirst& run) {
          Tensor lengths = Numbers<int64_t>(kMillion);
          std::fill_n(lengths.data<int64_t>(), kMillion, 1);
          return Tensors{Array(run), Floats({kMillion, 1}), lengths, Flow()};
        }},
-      {"TensorArrayGatherV3", {}, floats, "", [](const RunFirst& run) {
+      {"TensorArrayGatherV3",
+       {},
+       floats,
+       "",
+       [](const RunFirst& run) {
          return Tensors{FullArray(run, kMillion), Numbers(kMillion), Flow()};
        }},
-      {"TensorArrayConcatV3", {}, floats, "", [](const RunFirst& run) {
+      {"TensorArrayConcatV3",
+       {},
+       floats,
+       "",
+       [](const RunFirst& run) {
          return Tensors{FullArray(run, kMillion), Flow()};
        }},
-      {"TensorArrayGradV3", {}, {{"source", "gradients"}}, "", [](const RunFirst& run) {
+      {"TensorArrayGradV3",
+       {},
+       {{"source", "gradients"}},
+       "",
+       [](const RunFirst& run) {
          return Tensors{FullArray(run, kMillion), Flow()};
        }},
-      {"TensorArrayReadV3", {}, floats, " of zeros", [](const RunFirst& run) {
+      {"TensorArrayReadV3",
+       {},
+       floats,
+       " of zeros",
+       [](const RunFirst& run) {
          const Tensor array = Array(run, {80 * kMillion});
          return Tensors{Gradients(run, array), Tensor::Scalar(0), Flow()};
        }},
-      {"TensorArrayWriteV3", {}, {}, " of a sum", [](const RunFirst& run) {
+      {"TensorArrayWriteV3",
+       {},
+       {},
+       " of a sum",
+       [](const RunFirst& run) {
          const Tensor gradients = Gradients(run, Array(run)), term = Floats({50 * kMillion});
          run("TensorArrayWriteV3", {gradients, Tensor::Scalar(0), term, Flow()}, {});
          return Tensors{gradients, Tensor::Scalar(0), term, Flow()};
@@ -127,24 +168,40 @@ std::vector<LongRun> ArrayRuns() {
 std::vector<LongRun> QueueRuns() {
   const auto types = [](const char* name, std::vector<DType> its) { return Attrs{{name, its}}; };
   return {
-      {"QueueEnqueueManyV2", {}, types("Tcomponents", {DT_FLOAT}), "", [](const RunFirst& run) {
+      {"QueueEnqueueManyV2",
+       {},
+       types("Tcomponents", {DT_FLOAT}),
+       "",
+       [](const RunFirst& run) {
          return Tensors{Queue(run, "FIFOQueueV2", {DT_FLOAT}, {1}), Floats({kMillion, 1})};
        }},
-      {"QueueEnqueueManyV2", {}, types("Tcomponents", {DT_INT64, DT_FLOAT}), " with priorities",
+      {"QueueEnqueueManyV2",
+       {},
+       types("Tcomponents", {DT_INT64, DT_FLOAT}),
+       " with priorities",
        [](const RunFirst& run) {
-         return Tensors{Queue(run, "PriorityQueueV2", {DT_FLOAT}, {1}),
-                        Numbers<int64_t>(kMillion), Floats({kMillion, 1})};
+         return Tensors{Queue(run, "PriorityQueueV2", {DT_FLOAT}, {1}), Numbers<int64_t>(kMillion),
+                        Floats({kMillion, 1})};
        }},
-      {"QueueDequeueManyV2", {}, types("component_types", {DT_FLOAT}), "",
+      {"QueueDequeueManyV2",
+       {},
+       types("component_types", {DT_FLOAT}),
+       "",
        [](const RunFirst& run) {
          constexpr int64_t kRows = 300'000;
          const Tensor queue = Queue(run, "FIFOQueueV2", {DT_FLOAT}, {100});
-         run("QueueEnqueueManyV2", {queue, Floats({kRows, 100})}, {{"Tcomponents", std::vector<DType>{DT_FLOAT}}});
+         run("QueueEnqueueManyV2", {queue, Floats({kRows, 100})},
+             {{"Tcomponents", std::vector<DType>{DT_FLOAT}}});
          return Tensors{queue, Tensor::Scalar(static_cast<int32_t>(kRows))};
        }},
-      {"ReaderReadUpToV2", {}, {}, "", [](const RunFirst& run) {
+      {"ReaderReadUpToV2",
+       {},
+       {},
+       "",
+       [](const RunFirst& run) {
          const Tensor queue = Queue(run, "FIFOQueueV2", {DT_STRING}, PartialShape::Scalar());
-         run("QueueEnqueueV2", {queue, Lines("lines", kMillion)}, {{"Tcomponents", std::vector<DType>{DT_STRING}}});
+         run("QueueEnqueueV2", {queue, Lines("lines", kMillion)},
+             {{"Tcomponents", std::vector<DType>{DT_STRING}}});
          return Tensors{run("TextLineReaderV2", {}, {})[0], queue, Tensor::Scalar(kMillion)};
        }},
   };
@@ -154,7 +211,11 @@ std::vector<LongRun> AccumulatorRuns() {
   constexpr int kGradients = 20;  // kept apart, as they have ranks
   constexpr int64_t kElements = 10 * kMillion;
   return {
-      {"ResourceAccumulatorTakeGradient", {}, {{"dtype", DT_FLOAT}}, "", [](const RunFirst& run) {
+      {"ResourceAccumulatorTakeGradient",
+       {},
+       {{"dtype", DT_FLOAT}},
+       "",
+       [](const RunFirst& run) {
          const Tensor sum = run("ResourceConditionalAccumulator", {},
                                 {{"dtype", DT_FLOAT}, {"shape", PartialShape{kElements}}})[0];
          const Tensor gradient = Floats({kElements});
@@ -163,8 +224,11 @@ std::vector<LongRun> AccumulatorRuns() {
                {{"dtype", DT_FLOAT}, {"_mg_rank", rank}});
          return Tensors{sum, Tensor::Scalar(kGradients)};
        }},
-      {"MonographSparseAccumulatorTakeGradient", {}, {{"dtype", DT_FLOAT}, {"Tindices", DT_INT32}},
-       "", [](const RunFirst& run) {
+      {"MonographSparseAccumulatorTakeGradient",
+       {},
+       {{"dtype", DT_FLOAT}, {"Tindices", DT_INT32}},
+       "",
+       [](const RunFirst& run) {
          const Attrs types = {{"dtype", DT_FLOAT}, {"Tindices", DT_INT32}};
          const Tensor sum = run("MonographSparseConditionalAccumulator", {},
                                 {{"dtype", DT_FLOAT},
@@ -184,38 +248,72 @@ std::vector<LongRun> VariableRuns() {
   const Attrs floats = {{"dtype", DT_FLOAT}};
   constexpr int64_t kLarge = 50 * kMillion;
   return {
-      {"ResourceGather", {}, floats, "", [](const RunFirst& run) {
+      {"ResourceGather",
+       {},
+       floats,
+       "",
+       [](const RunFirst& run) {
          return Tensors{Variable(run, "v", Floats({5, 1})), Zeros(DT_INT32, {kLarge})};
        }},
-      {"AssignVariableOp", {}, floats, " of a small view", [](const RunFirst& run) {
-         const Tensor handle = run("VarHandleOp", {}, {{"dtype", DT_FLOAT}, {"shape", PartialShape()}})[0];
+      {"AssignVariableOp",
+       {},
+       floats,
+       " of a small view",
+       [](const RunFirst& run) {
+         const Tensor handle =
+             run("VarHandleOp", {}, {{"dtype", DT_FLOAT}, {"shape", PartialShape()}})[0];
          return Tensors{handle, Floats({2 * kLarge}).Slice(0, kLarge - 5000)};
        }},
-      {"AssignAddVariableOp", {}, floats, "", [](const RunFirst& run) {
+      {"AssignAddVariableOp",
+       {},
+       floats,
+       "",
+       [](const RunFirst& run) {
          const Tensor value = Floats({kLarge});
          return Tensors{Variable(run, "v", value), value};
        }},
-      {"ResourceScatterAdd", {}, floats, "", [](const RunFirst& run) {
+      {"ResourceScatterAdd",
+       {},
+       floats,
+       "",
+       [](const RunFirst& run) {
          return Tensors{Variable(run, "v", Floats({1000})), Zeros(DT_INT32, {kLarge}),
                         Floats({kLarge})};
        }},
-      {"ResourceScatterNdAdd", {}, {}, "", [](const RunFirst& run) {
+      {"ResourceScatterNdAdd",
+       {},
+       {},
+       "",
+       [](const RunFirst& run) {
          return Tensors{Variable(run, "v", Floats({1000})), Zeros(DT_INT32, {kLarge, 1}),
                         Floats({kLarge})};
        }},
-      {"ResourceStridedSliceAssign", {}, {}, "", [](const RunFirst& run) {
+      {"ResourceStridedSliceAssign",
+       {},
+       {},
+       "",
+       [](const RunFirst& run) {
          const Tensor value = Floats({2 * kLarge});
          return Tensors{Variable(run, "v", value), Ints({0}), Ints({1}), Ints({1}),
                         value.Slice(0, 1)};
        }},
-      {"ResourceApplyGradientDescent", {}, {}, "", [](const RunFirst& run) {
+      {"ResourceApplyGradientDescent",
+       {},
+       {},
+       "",
+       [](const RunFirst& run) {
          const Tensor value = Floats({kLarge});
          return Tensors{Variable(run, "v", value), Tensor::Scalar(0.1f), value};
        }},
-      {"ResourceSparseApplyAdagrad", {}, {}, "", [](const RunFirst& run) {
+      {"ResourceSparseApplyAdagrad",
+       {},
+       {},
+       "",
+       [](const RunFirst& run) {
          constexpr int64_t kRows = 20 * kMillion;
-         return Tensors{Variable(run, "v", Floats({1000, 1})), Variable(run, "a", Floats({1000, 1})),
-                        Tensor::Scalar(0.1f), Floats({kRows, 1}), Zeros(DT_INT32, {kRows})};
+         return Tensors{Variable(run, "v", Floats({1000, 1})),
+                        Variable(run, "a", Floats({1000, 1})), Tensor::Scalar(0.1f),
+                        Floats({kRows, 1}), Zeros(DT_INT32, {kRows})};
        }},
   };
 }

@@ -37,6 +37,7 @@ inline Tensor Zeros(DType dtype, const Shape& shape) {
   std::memset(tensor.raw(), 0, tensor.bytes());
   return tensor;
 }
+inline Tensor Floats(const Shape& shape) { return Zeros(DT_FLOAT, shape); }
 // 0, 1, 2, ...
 template <typename T = int32_t>
 Tensor Numbers(int64_t n) {

@@ -232,7 +232,7 @@ TEST_F(TensorArrayTest, ListsOfHandlesAreRefusedAsAnArrayCouldSoHoldItsOwn) {
   Tensor lists = Run("EmptyTensorList", {none, none}, {{"element_dtype", DT_VARIANT}});
   lists = Run("TensorListPushBack", {lists, handles});
   const Tensor optional = Run("OptionalFromValue", {array});
-  for (const Tensor* held : {&handles, &lists, &optional}) {
+  for (const Tensor* held : {&std::as_const(handles), &std::as_const(lists), &optional}) {
     const Status status = Write(array, 0, *held);
     EXPECT_EQ(status.code(), Code::kInvalidArgument) << status;
     EXPECT_NE(status.message().find("cannot hold resource handles"), std::string::npos) << status;

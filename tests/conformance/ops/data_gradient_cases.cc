@@ -3,6 +3,7 @@
 
 #include "ops/array/array.h"
 #include "ops/constant/constant.h"
+#include "ops/diag/diag.h"
 #include "ops/order/order.h"
 #include "ops/rearrange/rearrange.h"
 #include "ops/scatter_nd/scatter_nd.h"

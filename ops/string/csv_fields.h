@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "ops/cpu/looks_cpu.h"
 
-namespace monograph::ops::text {
+namespace monograph::ops::string {
 
 struct CsvFormat {
   char delimiter = ',';
@@ -23,4 +23,4 @@ struct CsvFormat {
 Status ReadCsvFields(Looks* looks, std::string_view record, const CsvFormat& format,
                      std::vector<std::string>* fields);
 
-}  // namespace monograph::ops::text
+}  // namespace monograph::ops::string

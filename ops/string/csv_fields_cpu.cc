@@ -1,8 +1,8 @@
 #include <utility>
 
-#include "ops/text/csv_fields.h"
+#include "ops/string/csv_fields.h"
 
-namespace monograph::ops::text {
+namespace monograph::ops::string {
 
 Status ReadCsvFields(Looks* looks, std::string_view record, const CsvFormat& format,
                      std::vector<std::string>* fields) {
@@ -44,4 +44,4 @@ Status ReadCsvFields(Looks* looks, std::string_view record, const CsvFormat& for
   }
 }
 
-}  // namespace monograph::ops::text
+}  // namespace monograph::ops::string

@@ -10,7 +10,7 @@
 #include <system_error>
 #include <type_traits>
 
-namespace monograph::ops::text {
+namespace monograph::ops::string {
 
 inline bool IsSpace(char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; }
 
@@ -62,4 +62,4 @@ bool ParseNumber(std::string_view text, T* value) {
   return error == std::errc() && stop == end;
 }
 
-}  // namespace monograph::ops::text
+}  // namespace monograph::ops::string
