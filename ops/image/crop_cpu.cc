@@ -192,21 +192,21 @@ Status CropGradImage(KernelContext& c, const Attrs& attrs) {
                   const float* const grad =
                       grads + ((box * crops.height + row) * crops.width + column) * channels;
                   // A share of the gradient to one pixel.
-                  const auto add = [&](int64_t at_y, int64_t at_x, float share) {
+                  const auto add = [&](int64_t at_y, int64_t at_x, float share_y, float share_x) {
                     Sum* const pixel = to + crops.Pixel(box, at_y, at_x);
                     InPieces(c, channels, [=](int64_t begin, int64_t end) {
                       for (int64_t k = begin; k < end; ++k)
-                        pixel[k] += static_cast<Sum>(share * grad[k]);
+                        pixel[k] += static_cast<Sum>(share_x * (share_y * grad[k]));
                     });
                   };
                   if (nearest) {
-                    add(y.nearest, x.nearest, 1);
+                    add(y.nearest, x.nearest, 1, 1);
                     return;
                   }
-                  add(y.lower, x.lower, (1 - y.share) * (1 - x.share));
-                  add(y.lower, x.upper, (1 - y.share) * x.share);
-                  add(y.upper, x.lower, y.share * (1 - x.share));
-                  add(y.upper, x.upper, y.share * x.share);
+                  add(y.lower, x.lower, 1 - y.share, 1 - x.share);
+                  add(y.lower, x.upper, 1 - y.share, x.share);
+                  add(y.upper, x.lower, y.share, 1 - x.share);
+                  add(y.upper, x.upper, y.share, x.share);
                 });
   }
   StoreSums<T, Sum>(c, sums, out);

@@ -126,9 +126,8 @@ class JpegDecoder {
     info_.do_fancy_upsampling = how.fancy_upscaling ? TRUE : FALSE;
     info_.scale_num = 1;
     info_.scale_denom = static_cast<unsigned>(how.ratio);
-    info_.dct_method = how.dct_method == "INTEGER_FAST"       ? JDCT_IFAST
-                       : how.dct_method == "INTEGER_ACCURATE" ? JDCT_ISLOW
-                                                              : JDCT_DEFAULT;
+    // The fast transform is TensorFlow's default, too.
+    info_.dct_method = how.dct_method == "INTEGER_ACCURATE" ? JDCT_ISLOW : JDCT_IFAST;
     if (!reports_.Guarded([&] { jpeg_calc_output_dimensions(&info_); })) return Invalid();
     if (height() <= 0 || width() <= 0 || height() * width() >= kMostJpegPixels) {
       return InvalidArgument("JPEG size " + std::to_string(width()) + " by " +

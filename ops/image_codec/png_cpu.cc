@@ -134,7 +134,7 @@ class PngDecoder {
     if (bits > 8) png_set_swap(png_);
     if (palette) png_set_palette_to_rgb(png_);
     if (grey && depth < 8) png_set_expand_gray_1_2_4_to_8(png_);
-    if (channels_ < 3 && !grey) png_set_rgb_to_gray(png_, 1, 0.299, 0.114);  // TensorFlow's shares
+    if (channels_ < 3 && !grey) png_set_rgb_to_gray(png_, 1, 0.299, 0.587);
     if (channels_ >= 3 && grey) png_set_gray_to_rgb(png_);
   }
 

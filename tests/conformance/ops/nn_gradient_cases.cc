@@ -316,24 +316,22 @@ void AddDeepConvolutions(std::vector<GradientCase>* cases) {
   // Resizes and crops compute in floats: linear functions of the images, so that steps may be
   // large.
   const auto as_double = [](S s, const Output& y) { return Outputs{Cast(s, y, DT_DOUBLE)}; };
-  for (const auto& named : {std::pair("", ResizeOptions{}),
-                            std::pair(" to corners", ResizeOptions{true, false}),
-                            std::pair(" of half pixels", ResizeOptions{false, true})}) {
+  for (const auto& named :
+       {std::pair("", ResizeOptions{}), std::pair(" to corners", ResizeOptions{true, false}),
+        std::pair(" of half pixels", ResizeOptions{false, true})}) {
     const ResizeOptions options = named.second;
     for (const bool smaller : {false, true}) {
       const auto size = [=](S s) { return smaller ? ints(s, {2, 3}) : ints(s, {5, 7}); };
       const std::string how = std::string(named.first) + (smaller ? ", smaller" : ", larger");
-      cases->push_back({"ResizeBilinear" + how,
-                        [=](S s, In x) {
-                          return as_double(s, ResizeBilinear(s, x[0], size(s), options));
-                        },
-                        {{2, 3, 4, 2}}});
+      cases->push_back(
+          {"ResizeBilinear" + how,
+           [=](S s, In x) { return as_double(s, ResizeBilinear(s, x[0], size(s), options)); },
+           {{2, 3, 4, 2}}});
       cases->back().step = 64;
-      cases->push_back({"ResizeNearestNeighbor" + how,
-                        [=](S s, In x) {
-                          return Outputs{ResizeNearestNeighbor(s, x[0], size(s), options)};
-                        },
-                        {{2, 3, 4, 2}}});
+      cases->push_back(
+          {"ResizeNearestNeighbor" + how,
+           [=](S s, In x) { return Outputs{ResizeNearestNeighbor(s, x[0], size(s), options)}; },
+           {{2, 3, 4, 2}}});
     }
   }
   const auto boxes = [](S s) {
@@ -344,9 +342,9 @@ void AddDeepConvolutions(std::vector<GradientCase>* cases) {
       cases->push_back(
           {std::string("CropAndResize of ") + method + (one_pixel ? " to one pixel" : ""),
            [=](S s, In x) {
-             return as_double(s, CropAndResize(s, x[0], boxes(s), Const<int32_t>(s, {1, 0, 1}),
-                                               one_pixel ? ints(s, {1, 1}) : ints(s, {4, 3}),
-                                               method, 1));
+             return as_double(
+                 s, CropAndResize(s, x[0], boxes(s), Const<int32_t>(s, {1, 0, 1}),
+                                  one_pixel ? ints(s, {1, 1}) : ints(s, {4, 3}), method, 1));
            },
            {{2, 4, 5, 2}}});
       cases->back().step = 64;
