@@ -27,8 +27,9 @@ set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME development)
 get_property(mg_libraries GLOBAL PROPERTY MG_LIBRARIES)
 set_target_properties(mg_ucx PROPERTIES EXPORT_NAME ucx)
 set_target_properties(mg_isal PROPERTIES EXPORT_NAME isal)
+set_target_properties(mg_farmhash PROPERTIES EXPORT_NAME farmhash)
 # In-tree include lines ("base/status.h") resolve below include/monograph.
-install(TARGETS ${mg_libraries} mg_isal mg_ucx EXPORT monograph ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+install(TARGETS ${mg_libraries} mg_farmhash mg_isal mg_ucx EXPORT monograph ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
   FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/monograph)
 install(TARGETS mg_monograph EXPORT monograph FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 

@@ -36,6 +36,8 @@
 #include "ops/elementwise/elementwise.h"
 #include "ops/example/example.h"
 #include "ops/gather/gather.h"
+#include "ops/image/image.h"
+#include "ops/image_codec/image_codec.h"
 #include "ops/input/input.h"
 #include "ops/lookup/lookup.h"
 #include "ops/loss/loss.h"

@@ -1,8 +1,11 @@
 // Thompson's construction: an expression becomes a program of states, each of which takes a byte of
 // a set, or splits, or asks where in the text it stands. A text is matched by the set of all states
-// that the program may be in after each byte, so that no text makes it go back.
+// that the program may be in after each byte, so that no text makes it go back. To find a match,
+// the states stand in the order in which they are preferred, each with the places that its way has
+// passed (Pike's machine).
 #include "ops/string/regex_cpu.h"
 
+#include <algorithm>
 #include <bitset>
 #include <cctype>
 #include <functional>
@@ -45,18 +48,21 @@ bool ClassOf(char letter, Bytes* bytes) {
 }
 
 struct State {
-  enum class Kind : uint8_t { kByte, kSplit, kBegin, kEnd, kMatch };
+  enum class Kind : uint8_t { kByte, kSplit, kBegin, kEnd, kPlace, kMatch };
   Kind kind = Kind::kMatch;
-  int next = -1, other = -1;
-  Bytes bytes = {};  // of kByte
+  int next = -1, other = -1;  // of kSplit, `next` is preferred
+  int place = -1;             // of kPlace: 2 * group where it begins, one more where it ends
+  Bytes bytes = {};           // of kByte
 };
 
 // An expression, as a tree.
 struct Node {
-  enum class Kind : uint8_t { kNothing, kByte, kBegin, kEnd, kSequence, kChoice, kRepeat };
+  enum class Kind : uint8_t { kNothing, kByte, kBegin, kEnd, kSequence, kChoice, kRepeat, kGroup };
   Kind kind = Kind::kNothing;
   Bytes bytes = {};
   int least = 0, most = 0;  // of kRepeat; most -1: any number
+  bool lazy = false;        // of kRepeat
+  int group = 0;            // of kGroup, from 1 on
   std::vector<Node> parts = {};
 };
 
@@ -71,6 +77,7 @@ class Parser {
     if (!AtEnd()) return Wrong("')' without '('");
     return node;
   }
+  int groups() const { return groups_; }
 
  private:
   bool AtEnd() const { return at_ >= text_.size(); }
@@ -139,7 +146,7 @@ class Parser {
     } else {
       return part;
     }
-    (void)Take("?");  // which of several matches is the one does not matter here
+    repeat.lazy = Take("?");
     if (!AtEnd() && (text_[at_] == '*' || text_[at_] == '+' || text_[at_] == '?'))
       return Wrong("a repetition of a repetition");
     repeat.parts.push_back(std::move(part));
@@ -178,9 +185,13 @@ class Parser {
   Result<Node> One(int depth) {
     const auto letter = static_cast<unsigned char>(text_[at_]);
     if (Take("(")) {
-      if (!Take("?:") && !AtEnd() && text_[at_] == '?') return Wrong("a group with '?'");
-      MG_ASSIGN_OR_RETURN(Node group, Choice(depth + 1));
+      const bool plain = Take("?:");
+      if (!plain && !AtEnd() && text_[at_] == '?') return Wrong("a group with '?'");
+      Node group{.kind = Node::Kind::kGroup, .group = plain ? 0 : ++groups_};
+      MG_ASSIGN_OR_RETURN(Node inner, Choice(depth + 1));
       if (!Take(")")) return Wrong("'(' without ')'");
+      if (plain) return inner;
+      group.parts.push_back(std::move(inner));
       return group;
     }
     if (letter == '*' || letter == '+' || letter == '?') return Wrong("nothing to repeat");
@@ -250,7 +261,7 @@ class Parser {
 
   const std::string_view text_;
   size_t at_ = 0;
-  int parts_ = 0;  // so far
+  int parts_ = 0, groups_ = 0;  // so far
   bool ignore_case_ = false, dot_is_all_ = false;
 };
 
@@ -260,6 +271,7 @@ struct Regex::Program {
   std::vector<State> states;
   int first = 0;
   int parts = 0;  // that were compiled
+  int groups = 0;
 
   int Add(State state) {
     states.push_back(state);
@@ -292,6 +304,13 @@ struct Regex::Program {
       }
       case Node::Kind::kRepeat:
         return CompileRepeat(node, next);
+      case Node::Kind::kGroup: {
+        const int end =
+            Add({.kind = State::Kind::kPlace, .next = next, .place = 2 * node.group + 1});
+        const int inner = Compile(node.parts[0], end);
+        if (inner < 0) return -1;
+        return Add({.kind = State::Kind::kPlace, .next = inner, .place = 2 * node.group});
+      }
     }
     return -1;
   }
@@ -299,19 +318,26 @@ struct Regex::Program {
   int CompileRepeat(const Node& node, int next) {
     const Node& part = node.parts[0];
     if (node.most < 0) {
-      const int loop = Add({.kind = State::Kind::kSplit, .other = next});
+      const int loop = Add(Split(node, -1, next));
       const int body = Compile(part, loop);
       if (body < 0) return -1;
-      states[static_cast<size_t>(loop)].next = body;
+      states[static_cast<size_t>(loop)] = Split(node, body, next);
       next = loop;
     }
     for (int i = node.least; i < node.most; ++i) {
       const int body = Compile(part, next);
       if (body < 0) return -1;
-      next = Add({.kind = State::Kind::kSplit, .next = body, .other = next});
+      next = Add(Split(node, body, next));
     }
     for (int i = 0; i < node.least; ++i) next = Compile(part, next);
     return next;
+  }
+
+  // Once more, or what comes behind.
+  static State Split(const Node& repeat, int body, int next) {
+    return {.kind = State::Kind::kSplit,
+            .next = repeat.lazy ? next : body,
+            .other = repeat.lazy ? body : next};
   }
 };
 
@@ -321,8 +347,10 @@ Regex& Regex::operator=(Regex&&) noexcept = default;
 Regex::~Regex() = default;
 
 Result<Regex> Regex::Parse(std::string_view pattern) {
-  MG_ASSIGN_OR_RETURN(const Node node, Parser(pattern).Parse());
+  Parser parser(pattern);
+  MG_ASSIGN_OR_RETURN(const Node node, parser.Parse());
   auto program = std::make_unique<Program>();
+  program->groups = parser.groups();
   program->first = program->Compile(node, program->Add({}));
   if (program->first < 0 || program->states.size() > kMostStates) {
     return InvalidArgument("invalid pattern '" + std::string(pattern) +
@@ -354,6 +382,9 @@ bool Regex::FullMatch(std::string_view text, const std::function<bool()>& go_on)
           open.push_back(state.other);
           open.push_back(state.next);
           break;
+        case State::Kind::kPlace:
+          open.push_back(state.next);
+          break;
         case State::Kind::kBegin:
           if (at == 0) open.push_back(state.next);
           break;
@@ -382,6 +413,111 @@ bool Regex::FullMatch(std::string_view text, const std::function<bool()>& go_on)
     if (states[static_cast<size_t>(id)].kind == State::Kind::kMatch) return true;
   }
   return false;
+}
+
+namespace {
+
+// The states that a search may be in, the preferred ones first, each with `places` of the text.
+struct Ways {
+  std::vector<int> states;
+  std::vector<int64_t> places;  // a row for each state
+
+  void Clear() {
+    states.clear();
+    places.clear();
+  }
+};
+
+}  // namespace
+
+int Regex::groups() const { return program_->groups; }
+
+bool Regex::Find(std::string_view text, size_t from, std::vector<Span>* spans,
+                 const std::function<bool()>& go_on) const {
+  constexpr size_t kStatesToALook = 8192;
+  const std::vector<State>& states = program_->states;
+  const size_t width = 2 * std::max<size_t>(1, spans->size());
+  std::vector<int64_t> way(width), best;
+  std::vector<size_t> seen(states.size(), 0);  // one more than the place of the last visit
+  // What is open: a state; or, where it is -1, the place that a way gets back.
+  struct Open {
+    int state = -1;
+    size_t place = 0;
+    int64_t value = -1;
+  };
+  std::vector<Open> open;
+  Ways now, later;
+  size_t visited = 0;
+  // Adds what can be reached from `first` without a byte; the places passed so far are in `way`.
+  const auto add = [&](int first, size_t at, Ways* reached) {
+    open.push_back({.state = first});
+    while (!open.empty()) {
+      const Open next = open.back();
+      open.pop_back();
+      if (next.state < 0) {
+        way[next.place] = next.value;
+        continue;
+      }
+      if (std::exchange(seen[static_cast<size_t>(next.state)], at + 1) == at + 1) continue;
+      ++visited;
+      const State& state = states[static_cast<size_t>(next.state)];
+      switch (state.kind) {
+        case State::Kind::kByte:
+        case State::Kind::kMatch:
+          reached->states.push_back(next.state);
+          reached->places.insert(reached->places.end(), way.begin(), way.end());
+          break;
+        case State::Kind::kSplit:
+          open.push_back({.state = state.other});
+          open.push_back({.state = state.next});
+          break;
+        case State::Kind::kPlace:
+          if (const auto place = static_cast<size_t>(state.place); place < width) {
+            open.push_back({.place = place, .value = way[place]});
+            way[place] = static_cast<int64_t>(at);
+          }
+          open.push_back({.state = state.next});
+          break;
+        case State::Kind::kBegin:
+          if (at == 0) open.push_back({.state = state.next});
+          break;
+        case State::Kind::kEnd:
+          if (at == text.size()) open.push_back({.state = state.next});
+          break;
+      }
+    }
+  };
+  for (size_t at = from; at <= text.size(); ++at) {
+    if (best.empty()) {  // a match may begin here, less preferred than those that began before
+      std::fill(way.begin(), way.end(), -1);
+      way[0] = static_cast<int64_t>(at);
+      add(program_->first, at, &now);
+    } else if (now.states.empty()) {
+      break;
+    }
+    if (++visited >= kStatesToALook) {
+      if (go_on != nullptr && !go_on()) return false;
+      visited = 0;
+    }
+    later.Clear();
+    for (size_t i = 0; i < now.states.size(); ++i) {
+      const State& state = states[static_cast<size_t>(now.states[i])];
+      const auto row = now.places.begin() + static_cast<int64_t>(i * width);
+      if (state.kind == State::Kind::kMatch) {  // better than all behind it
+        best.assign(row, row + static_cast<int64_t>(width));
+        best[1] = static_cast<int64_t>(at);
+        break;
+      }
+      if (at < text.size() && state.bytes[static_cast<unsigned char>(text[at])]) {
+        std::copy_n(row, width, way.begin());
+        add(state.next, at + 1, &later);
+      }
+    }
+    std::swap(now, later);
+  }
+  if (best.empty()) return false;
+  for (size_t i = 0; i < spans->size(); ++i) (*spans)[i] = {best[2 * i], best[2 * i + 1]};
+  return true;
 }
 
 }  // namespace monograph::ops::string

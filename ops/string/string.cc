@@ -24,6 +24,32 @@ Output RegexFullMatch(const Scope& scope, Output input, const std::string& patte
       .BuildOutput();
 }
 
+Output RegexReplace(const Scope& scope, const Output& input, const std::string& pattern,
+                    const std::string& rewrite, bool replace_global) {
+  return OpBuilder(scope, "StaticRegexReplace")
+      .Input(input)
+      .Attr("pattern", pattern)
+      .Attr("rewrite", rewrite)
+      .Attr("replace_global", replace_global)
+      .BuildOutput();
+}
+
+Output StringToHashBucketFast(const Scope& scope, const Output& input, int64_t num_buckets) {
+  return OpBuilder(scope, "StringToHashBucketFast")
+      .Input(input)
+      .Attr("num_buckets", num_buckets)
+      .BuildOutput();
+}
+
+Output StringToHashBucketStrong(const Scope& scope, const Output& input, int64_t num_buckets,
+                                const std::array<int64_t, 2>& key) {
+  return OpBuilder(scope, "StringToHashBucketStrong")
+      .Input(input)
+      .Attr("num_buckets", num_buckets)
+      .Attr("key", AttrValue(std::vector<int64_t>(key.begin(), key.end())))
+      .BuildOutput();
+}
+
 Output StringToNumber(const Scope& scope, const Output& string_tensor, DType out_type) {
   return OpBuilder(scope, "StringToNumber")
       .Input(string_tensor)
@@ -79,8 +105,9 @@ Status JoinShape(ShapeContext& c) {
   return Status();
 }
 
+// As input 0; all others are scalars.
 Status MatchShape(ShapeContext& c) {
-  MG_RETURN_IF_ERROR(c.WithRank(1, 0).status());
+  for (int i = 1; i < c.num_inputs(); ++i) MG_RETURN_IF_ERROR(c.WithRank(i, 0).status());
   c.set_output(0, c.input(0));
   return Status();
 }
@@ -182,6 +209,35 @@ void Define(OpRegistry* registry) {
                     .Output("output: bool")
                     .NoGradient()
                     .Shape(MatchShape));
+  registry->Add(OpDef("StaticRegexReplace")
+                    .Input("input: string")
+                    .Output("output: string")
+                    .Attr("pattern: string")
+                    .Attr("rewrite: string")
+                    .Attr("replace_global: bool = true")
+                    .NoGradient()
+                    .Shape(UnchangedShape));
+  registry->Add(OpDef("RegexReplace")
+                    .Input("input: string")
+                    .Input("pattern: string")
+                    .Input("rewrite: string")
+                    .Output("output: string")
+                    .Attr("replace_global: bool = true")
+                    .NoGradient()
+                    .Shape(MatchShape));
+  registry->Add(OpDef("StringToHashBucketFast")
+                    .Input("input: string")
+                    .Output("output: int64")
+                    .Attr("num_buckets: int >= 1")
+                    .NoGradient()
+                    .Shape(UnchangedShape));
+  registry->Add(OpDef("StringToHashBucketStrong")
+                    .Input("input: string")
+                    .Output("output: int64")
+                    .Attr("num_buckets: int >= 1")
+                    .Attr("key: list(int)")
+                    .NoGradient()
+                    .Shape(UnchangedShape));
   const auto split = [registry](const char* name, const char* separator, const char* attr) {
     registry->Add(OpDef(name)
                       .Input("input: string")

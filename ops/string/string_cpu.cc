@@ -2,6 +2,8 @@
 // they are not, loops look at cancellation (Looks), and what an aborted kernel leaves unfinished
 // nobody reads. Splits keep views of the input and copy once, when the number of parts is known
 // (PutParts). Characters are bytes or, with unit UTF8_CHAR, UTF-8.
+#include "ops/string/string_cpu.h"
+
 #include <algorithm>
 #include <bit>
 #include <cctype>
@@ -555,6 +557,8 @@ void RegisterCpu(KernelRegistry* registry) {
   add.operator()<FunctionKernel<DecodeBase64Of>>("DecodeBase64");
   add.operator()<FunctionKernel<ReduceJoinOf>>("ReduceJoin");
   RegisterParsers(registry);
+  RegisterHashes(registry);
+  RegisterReplacements(registry);
 }
 
 }  // namespace monograph::ops::string

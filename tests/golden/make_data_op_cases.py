@@ -4,7 +4,9 @@
 
 usage: make_data_op_cases.py [--out DIR] [--check] [FAMILY...]"""
 
+import struct
 import sys
+import zlib
 
 import make_op_cases as base
 from make_op_cases import ALL, B, BF16, D, F, FLOATS, H, I, L, NUMBERS, SHORT, case, dims, fails, family, ints, np, tf, val
@@ -608,6 +610,276 @@ def example():
     )
 
 
+# ---- images -------------------------------------------------------------------------------------------------------
+
+
+def colours(shape, key=0):
+    return val(F, shape, key, 0, 1)
+
+
+def image():
+    family("image")
+    both = dict(plain={}, corners=dict(align_corners=True), half=dict(half_pixel_centers=True))
+    sizes = [(5, 7), (2, 3), (1, 1), (3, 4), (9, 1)]
+    x = val(F, (2, 3, 4, 2))
+    for how, attrs in both.items():
+        for op in ("ResizeBilinear", "ResizeNearestNeighbor"):
+            for s in sizes:
+                case(op, "%s_%s" % (how, dims(s)), [x, ints(s)], **attrs)
+            case(op, how + "_of_one", [val(F, (1, 1, 1, 3)), ints([3, 2])], **attrs)
+        for s in sizes:
+            g = val(F, (2,) + s + (2,), "g")
+            case("ResizeBilinearGrad", "%s_%s" % (how, dims(s)), [g, x], **attrs)
+            case("ResizeNearestNeighborGrad", "%s_%s" % (how, dims(s)), [g, ints([3, 4])], **attrs)
+    for t in FLOATS + [I, L, U8, S8, S16, U16]:
+        for op in ("ResizeBilinear", "ResizeNearestNeighbor"):
+            case(op, SHORT[t], [num(t, (1, 3, 2, 2), "t", 0, 30), ints([4, 5])])
+    for t in FLOATS:
+        case("ResizeBilinearGrad", SHORT[t], [val(F, (1, 4, 5, 2), "g"), val(t, (1, 3, 2, 2))])
+    for t in FLOATS + [I, U8, S8]:
+        case("ResizeNearestNeighborGrad", SHORT[t], [num(t, (1, 4, 5, 2), "g"), ints([3, 2])])
+    case("ResizeBilinear", "empty", [val(F, (0, 3, 4, 2)), ints([2, 2])])
+    for op in ("ResizeBilinear", "ResizeNearestNeighbor"):
+        fails(op, "rank", [val(F, (3, 4, 2)), ints([2, 2])])
+        fails(op, "size", [x, ints([0, 2])])
+        fails(op, "negative", [x, ints([-1, 2])])
+        fails(op, "three", [x, ints([1, 2, 3])])
+        fails(op, "scalar", [x, ints(2)])
+        fails(op, "no_pixels", [val(F, (1, 0, 4, 2)), ints([2, 2])])
+        fails(op, "both", [x, ints([2, 2])], align_corners=True, half_pixel_centers=True)
+    fails("ResizeBilinearGrad", "rank", [val(F, (3, 4, 2)), x])
+    fails("ResizeNearestNeighborGrad", "size", [val(F, (1, 3, 4, 2)), ints([0, 2])])
+
+    photo = val(F, (2, 4, 5, 2))
+    boxes = np.array([[0.1, 0, 0.9, 0.6], [1, 0.2, 0, 0.9], [-0.5, 0, 1, 1.5], [0, 0, 1, 1]], F)
+    which = ints([1, 0, 1, 0])
+    for method in ("bilinear", "nearest"):
+        for s in ((4, 3), (1, 1), (1, 6), (7, 2)):
+            case(
+                "CropAndResize", "%s_%s" % (method, dims(s)), [photo, boxes, which, ints(s)],
+                method=method, extrapolation_value=1.5
+            )
+            case(
+                "CropAndResizeGradImage", "%s_%s" % (method, dims(s)),
+                [val(F, (4,) + s + (2,), "g"), boxes, which, ints([2, 4, 5, 2])], method=method, T=F
+            )
+    for s in ((4, 3), (1, 1), (1, 6), (7, 2)):
+        case("CropAndResizeGradBoxes", dims(s), [val(F, (4,) + s + (2,), "g"), photo, boxes, which])
+    for t in [F, D, H, I, L, U8, S8, S16, U16]:
+        case("CropAndResize", SHORT[t], [num(t, (2, 4, 5, 1), "t", 0, 30), boxes, which, ints([2, 2])])
+        case(
+            "CropAndResizeGradBoxes", SHORT[t],
+            [val(F, (4, 2, 3, 1), "g"), num(t, (2, 4, 5, 1), "t", 0, 5), boxes, which]
+        )
+    for t in [F, D, H]:
+        case(
+            "CropAndResizeGradImage", SHORT[t],
+            [val(F, (4, 2, 3, 1), "g"), boxes, which, ints([2, 4, 5, 1])], T=t
+        )
+    case("CropAndResize", "nobody", [photo, np.zeros((0, 4), F), ints([]), ints([2, 2])])
+    fails("CropAndResize", "index", [photo, boxes, ints([0, 1, 2, 0]), ints([2, 2])])
+    fails("CropAndResize", "columns", [photo, boxes[:, :3], which, ints([2, 2])])
+    fails("CropAndResize", "count", [photo, boxes, ints([0, 1]), ints([2, 2])])
+    fails("CropAndResize", "size", [photo, boxes, which, ints([2, 0])])
+    fails("CropAndResize", "rank", [photo[0], boxes, which, ints([2, 2])])
+    fails("CropAndResizeGradImage", "channels", [val(F, (4, 2, 3, 1)), boxes, which, ints([2, 4, 5, 2])], T=F)
+    fails("CropAndResizeGradImage", "size", [val(F, (4, 2, 3, 1)), boxes, which, ints([2, 4, 5])], T=F)
+    fails("CropAndResizeGradBoxes", "count", [val(F, (3, 2, 3, 2)), photo, boxes, which])
+
+    for t in [F, D, H, BF16, I, L] + SMALL:
+        case(
+            "ExtractImagePatches", SHORT[t], [num(t, (1, 3, 4, 2))],
+            ksizes=[1, 2, 2, 1], strides=[1, 1, 2, 1], rates=[1, 1, 1, 1], padding="VALID"
+        )
+    for k, s, r in (((3, 3), (1, 1), (1, 1)), ((2, 3), (2, 1), (1, 2)), ((1, 1), (3, 2), (1, 1))):
+        for padding in ("SAME", "VALID"):
+            case(
+                "ExtractImagePatches", "%s_%s_%s_%s" % (padding, dims(k), dims(s), dims(r)), [val(F, (2, 5, 6, 2))],
+                ksizes=[1, *k, 1], strides=[1, *s, 1], rates=[1, *r, 1], padding=padding
+            )
+    fails(
+        "ExtractImagePatches", "channels", [val(F, (1, 3, 4, 2))],
+        ksizes=[1, 2, 2, 2], strides=[1, 1, 1, 1], rates=[1, 1, 1, 1], padding="SAME"
+    )
+    fails(
+        "ExtractImagePatches", "stride", [val(F, (1, 3, 4, 2))],
+        ksizes=[1, 2, 2, 1], strides=[1, 0, 1, 1], rates=[1, 1, 1, 1], padding="SAME"
+    )
+
+    for by in (0.0, 0.5, 2.0, -1.0):
+        f = np.array(by, F)
+        for shape in ((3, 4, 3), (2, 3, 2, 5)):
+            case("AdjustContrastv2", "%s_%s" % (by, dims(shape)), [val(F, shape), f])
+        for shape in ((4, 5, 3), (2, 3, 2, 3)):
+            case("AdjustHue", "%s_%s" % (by / 3, dims(shape)), [colours(shape), np.array(by / 3, F)])
+            case("AdjustSaturation", "%s_%s" % (by, dims(shape)), [colours(shape), f])
+    greys = np.full((1, 2, 3), 0.25, F)
+    corners = np.array([[[r, g, b] for g in (0, 1) for b in (0, 0.5, 1)] for r in (0, 0.5, 1)], F)
+    for label, x in (("grey", greys), ("corners", corners)):
+        case("AdjustHue", label, [x, np.array(0.3, F)])
+        case("AdjustSaturation", label, [x, np.array(0.7, F)])
+        case("RGBToHSV", label, [x])
+        case("HSVToRGB", label, [x])
+    for op in ("AdjustContrastv2", "AdjustHue", "AdjustSaturation"):
+        fails(op, "rank", [colours((4, 3)), np.array(0.5, F)])
+        fails(op, "vector", [colours((4, 4, 3)), np.array([0.5], F)])
+        if op != "AdjustContrastv2":
+            fails(op, "channels", [colours((4, 4, 4)), np.array(0.5, F)])
+    for op in ("RGBToHSV", "HSVToRGB"):
+        for t in FLOATS:
+            case(op, SHORT[t], [colours((7, 3)).astype(t)])
+        case(op, "vector", [colours((3,))])
+        case(op, "empty", [colours((0, 3))])
+        fails(op, "channels", [colours((4, 4))])
+        fails(op, "scalar", [colours(())])
+
+
+def png(width, height, depth, kind, rows, palette=b"", trns=b"", interlaced=False):
+    """A PNG file of rows of packed bytes, each without a filter."""
+
+    def chunk(name, data):
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+    header = struct.pack(">IIBBBBB", width, height, depth, kind, 0, 0, interlaced)
+    chunks = [(b"IHDR", header), (b"PLTE", palette), (b"tRNS", trns)]
+    chunks += [(b"IDAT", zlib.compress(b"".join(b"\0" + r for r in rows))), (b"IEND", b"")]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunk(n, d) for n, d in chunks if d or n == b"IEND")
+
+
+def adam7(pixels):
+    """The rows of an interlaced image of 8 bits."""
+    rows = []
+    for x, y, dx, dy in ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2)):
+        rows += [r.tobytes() for r in pixels[y::dy, x::dx] if r.size]
+    return rows
+
+
+def image_codec():
+    family("image_codec")
+
+    def file(data):
+        return np.array(data, dtype=object)
+
+    def photo(height, width, channels, t=U8):
+        """Smooth, with some noise."""
+        y, x, k = np.meshgrid(np.arange(height), np.arange(width), np.arange(channels), indexing="ij")
+        level = 0.5 + 0.4 * np.sin(x / 5 + k) * np.cos(y / 7 - k) + 0.1 * val(F, (height, width, channels), 0, -1, 1)
+        return (level * np.iinfo(t).max).astype(t)
+
+    image = photo(20, 27, 3)
+    grey = photo(17, 10, 1)
+    jpegs = {}
+    for label, x, attrs in (
+        ("plain", image, {}),
+        ("grey", grey, {}),
+        ("quality_10", image, dict(quality=10)),
+        ("progressive", image, dict(progressive=True)),
+        ("small", image, dict(optimize_size=True)),
+        ("all_chroma", image, dict(chroma_downsampling=False)),
+        ("density", grey, dict(density_unit="cm", x_density=7, y_density=65535)),
+        ("metadata", grey, dict(xmp_metadata="<x/>")),
+        ("format_grey", grey, dict(format="grayscale")),
+        ("format_rgb", image, dict(format="rgb", quality=0)),
+    ):
+        jpegs[label] = case("EncodeJpeg", label, [x], **attrs)[0]
+    for label in ("plain", "grey", "quality_10", "progressive", "all_chroma", "metadata"):
+        for channels in (0, 1, 3):
+            case("DecodeJpeg", "%s_%d" % (label, channels), [file(jpegs[label])], channels=channels)
+    for ratio in (2, 4, 8):
+        case("DecodeJpeg", "ratio_%d" % ratio, [file(jpegs["plain"])], ratio=ratio)
+    case("DecodeJpeg", "plain_upscaling", [file(jpegs["plain"])], fancy_upscaling=False)
+    for method in ("INTEGER_FAST", "INTEGER_ACCURATE"):
+        case("DecodeJpeg", method.lower(), [file(jpegs["plain"])], dct_method=method)
+    cut = jpegs["all_chroma"][:-200]
+    case("DecodeJpeg", "some_rows", [file(cut)], acceptable_fraction=0.1)
+    case("DecodePng", "of_jpeg", [file(jpegs["plain"])])
+    fails("DecodeJpeg", "cut", [file(cut)])
+    fails("DecodeJpeg", "no_pixels", [file(jpegs["plain"][:200])], try_recover_truncated=True)
+    fails("DecodeJpeg", "few_rows", [file(cut)], acceptable_fraction=0.99)
+    fails("DecodeJpeg", "empty", [file(b"")])
+    fails("DecodeJpeg", "text", [file(b"no image at all")])
+    fails("DecodeJpeg", "begin", [file(b"\xff\xd8\xff")])
+    fails("DecodeJpeg", "four_channels", [file(jpegs["plain"])], channels=4)
+    fails("DecodeJpeg", "two_channels", [file(jpegs["plain"])], channels=2)
+    fails("DecodeJpeg", "ratio", [file(jpegs["plain"])], ratio=3)
+    fails("DecodeJpeg", "method", [file(jpegs["plain"])], dct_method="FLOAT")
+    fails("DecodeJpeg", "rank", [np.array([jpegs["plain"]] * 2, dtype=object)])
+    fails("EncodeJpeg", "channels", [photo(3, 3, 2)])
+    fails("EncodeJpeg", "format", [image], format="grayscale")
+    fails("EncodeJpeg", "quality", [image], quality=101)
+    fails("EncodeJpeg", "rank", [image[0]])
+
+    pngs = {}
+    for t in (U8, U16):
+        for channels in (1, 2, 3, 4):
+            label = "%s_%d" % (SHORT[t], channels)
+            pngs[label] = case("EncodePng", label, [photo(5, 7, channels, t)])[0]
+    for compression in (0, 9):
+        case("EncodePng", "level_%d" % compression, [image], compression=compression)
+    bits = [np.array(r, U8).tobytes() for r in ([0b10110000], [0b01010000], [0xF0])]
+    nibbles = [bytes([0x01, 0x23]), bytes([0x45, 0x67])]
+    colours, clear = bytes(range(0, 48)), bytes([0, 128, 255])
+    pngs["one_bit"] = png(4, 3, 1, 0, bits)
+    pngs["two_bits"] = png(4, 3, 2, 0, [bytes([0x1B]), bytes([0xE4]), bytes([0])])
+    pngs["four_bits"] = png(4, 2, 4, 0, nibbles)
+    pngs["palette"] = png(4, 2, 4, 3, nibbles, colours)
+    pngs["clear_palette"] = png(4, 2, 4, 3, nibbles, colours, clear)
+    pngs["clear_grey"] = png(2, 1, 8, 0, [bytes([7, 9])], trns=bytes([0, 9]))
+    pngs["interlaced"] = png(27, 20, 8, 2, adam7(image), interlaced=True)
+    for label, data in pngs.items():
+        for channels in (0, 1, 3, 4):
+            for t in (U8, U16):
+                if label == "interlaced" and channels != 0 and t == U16:
+                    continue
+                case("DecodePng", "%s_%d_%s" % (label, channels, SHORT[t]), [file(data)], channels=channels, dtype=t)
+    case("DecodeJpeg", "of_png", [file(pngs["uint8_3"])])
+    fails("DecodePng", "cut", [file(pngs["uint8_3"][:-40])])
+    fails("DecodePng", "header", [file(pngs["uint8_3"][:20])])
+    fails("DecodePng", "checksum", [file(pngs["uint8_3"].replace(b"IDAT", b"IDAt"))])
+    fails("DecodePng", "huge", [file(png(1 << 30, 1 << 30, 8, 2, [b""]))])
+    fails("DecodePng", "empty", [file(png(0, 3, 8, 2, [b""]))])
+    fails("DecodePng", "channels", [file(pngs["uint8_3"])], channels=2)
+    fails("DecodePng", "negative", [file(pngs["uint8_3"])], channels=-1)
+    fails("EncodePng", "rank", [image[0]])
+    fails("EncodePng", "channels", [photo(3, 3, 5)])
+    fails("EncodePng", "no_rows", [image[:0]])
+    fails("EncodePng", "level", [image], compression=10)
+
+
+def words():
+    family("words")
+    alphabet = "abcdefghijklmnopqrstuvwxyz0123456789"
+    long = [(alphabet * 30)[: n] for n in (1, 3, 4, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 96, 127, 128, 129, 200, 1000)]
+    many = text("", "hello", "\0x", "\u00e4", *long)
+    for n in (1, 10, 1 << 40, (1 << 63) - 1):
+        case("StringToHashBucketFast", str(n), [many], num_buckets=n)
+        case("StringToHashBucketStrong", str(n), [many], num_buckets=n, key=[1, -2])
+    case("StringToHashBucketFast", "matrix", [text("a", "b").reshape(2, 1)], num_buckets=7)
+    case("StringToHashBucketStrong", "scalar", [text("a").reshape(())], num_buckets=7, key=[0, 0])
+    fails("StringToHashBucketFast", "none", [many], num_buckets=0)
+    fails("StringToHashBucketStrong", "none", [many], num_buckets=0, key=[1, 2])
+    fails("StringToHashBucketStrong", "key", [many], num_buckets=3, key=[1])
+
+    some = text("", "a", "ab", "aaab", "xaby", "a-b-c", "one two  three", "\u00e4\u00f6a", "ABC", "foobar", "2020-01-31", "\nb")
+    for label, pattern, rewrite in (
+        ("letter", "a", "X"), ("nothing", "a", ""), ("empty", "", "-"), ("maybe", "a*", "-"), ("lazy", "a*?", "-"),
+        ("lazy_more", "a+?b", "[\\0]"), ("greedy", "a+b?", "[\\0]"), ("choice", "a|ab", "<\\0>"), ("longer", "ab|a", "<\\0>"),
+        ("groups", "(\\w+) (\\w+)", "\\2 \\1"), ("date", "(\\d+)-(\\d+)-(\\d+)", "\\3.\\2.\\1\\\\"),
+        ("unused", "(a)|(b)", "[\\1|\\2]"), ("repeated", "(a|b)+", "{\\1}"), ("inner", "((a)b?)+", "{\\1\\2}"),
+        ("space", "\\s+", "_"), ("begin", "^a", "X"), ("end", "b$", "X"), ("only_end", "$", "!"), ("only_begin", "^", "!"),
+        ("any", ".", "\\0\\0"), ("none", "zzz", "X"), ("ignore_case", "(?i)B", "x"), ("counted", "a{2,3}", "#"),
+        ("lazy_count", "a{1,3}?", "#"), ("optional", "(a)?b", "\\1!"), ("lazy_optional", "a??b", "!"), ("not", "[^ab]+", "."),
+        ("plain_group", "(?:a|o)(b|.)", "\\1"), ("nested", "(a(b)?)(y)?", "\\3\\2\\1"), ("words", "[a-z]+", "<\\0>"),
+    ):
+        for everywhere in (True, False):
+            case("StaticRegexReplace", "%s_%s" % (label, everywhere), [some], pattern=pattern, rewrite=rewrite, replace_global=everywhere)
+    case("RegexReplace", "vector", [some, text("a(.)").reshape(()), text("\\1a").reshape(())])
+    case("RegexReplace", "first", [some, text("a").reshape(()), text("b").reshape(())], replace_global=False)
+    fails("RegexReplace", "pattern", [some, text("(a").reshape(()), text("b").reshape(())])
+    fails("RegexReplace", "patterns", [some, text("a"), text("b").reshape(())])
+    fails("RegexReplace", "rewrites", [some, text("a").reshape(()), text("b")])
+
+
 MAKERS = dict(
     slices=slices,
     rearrange=rearrange,
@@ -618,6 +890,9 @@ MAKERS = dict(
     stateless=stateless,
     texts=texts,
     example=example,
+    image=image,
+    image_codec=image_codec,
+    words=words,
 )
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ namespace {
 
 constexpr int64_t kHuge = int64_t{1} << 62, kWide = int64_t{1} << 58,
                   kMost = std::numeric_limits<int64_t>::max(), kWord = int64_t{1} << 32;
+constexpr int32_t kMost32 = std::numeric_limits<int32_t>::max();
 
 Tensor Zeros(DType dtype, const Shape& shape) {
   Tensor tensor = Tensor::Allocate(dtype, shape).value();
@@ -25,6 +26,22 @@ Tensor Longs(const Shape& shape, std::initializer_list<int64_t> values) {
 }
 Tensor Dims(std::initializer_list<int64_t> values) { return Tensor::Vector<int64_t>(values); }
 Tensor Floats(const Shape& shape) { return Zeros(DT_FLOAT, shape); }
+// Boxes of no number, and from one end of the floats to the other.
+Tensor StrangeBoxes() {
+  const float none = std::numeric_limits<float>::quiet_NaN(),
+              far = std::numeric_limits<float>::max();
+  return Tensor::FromValues<float>(
+      Shape{2, 4}, {none, 0, 1, none, -far, 0, far, std::numeric_limits<float>::infinity()});
+}
+// The headers of a grey image of 65500 x 65500 pixels in several scans, and of a row of 2^31 - 1.
+std::string HugeJpeg() {
+  using namespace std::string_literals;  // NOLINT(build/namespaces)
+  return "\xff\xd8\xff\xc2\0\x0b\x08\xff\xdc\xff\xdc\x01\x01\x11\0\xff\xda\0\x08\x01\x01\0\0\0\0"s;
+}
+std::string HugePng() {
+  using namespace std::string_literals;  // NOLINT(build/namespaces)
+  return "\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR\x7f\xff\xff\xff\0\0\0\x01\x08\x02\0\0\0\0\0\0\0"s;
+}
 // An example without features.
 Tensor Nothing(const Shape& shape) { return Zeros(DT_STRING, shape); }
 
@@ -639,6 +656,144 @@ const std::vector<HostileNode>& Nodes() {
        "a pattern of more parts than are tried",
        [] { return Inputs{Tensor::String("text")}; },
        {{"pattern", std::string(1 << 18, 'a')}}},
+      {"ResizeBilinear", "a result whose size wraps",
+       [] {
+         return Inputs{Floats({1 << 10, 1, 1, 1}), Tensor::Vector<int32_t>({kMost32, kMost32})};
+       }},
+      {"ResizeBilinear",
+       "no images of many pixels",
+       [] {
+         return Inputs{Floats({0, 1, 1, 4}), Tensor::Vector<int32_t>({kMost32, kMost32})};
+       },
+       {},
+       true},
+      {"ResizeBilinear", "images of more rows than are counted",
+       [] {
+         return Inputs{Floats({0, kHuge, 1, 1}), Tensor::Vector<int32_t>({1, 1})};
+       }},
+      {"ResizeNearestNeighbor", "images without channels",
+       [] {
+         return Inputs{Floats({kHuge, 1, 1, 0}), Tensor::Vector<int32_t>({1, 1})};
+       }},
+      {"ResizeBilinearGrad",
+       "no images of many pixels",
+       [] {
+         const Tensor none = Floats({0, 1 << 30, 1 << 30, 1});
+         return Inputs{none, none};
+       },
+       {},
+       true},
+      {"ResizeNearestNeighborGrad", "more pixels than memory holds",
+       [] {
+         return Inputs{Floats({1, 1, 1, 1}), Tensor::Vector<int32_t>({kMost32, kMost32})};
+       }},
+      {"CropAndResize",
+       "boxes at no numbers and far away",
+       [] {
+         return Inputs{Floats({1, 2, 2, 1}), StrangeBoxes(), Zeros(DT_INT32, {2}),
+                       Tensor::Vector<int32_t>({2, 2})};
+       },
+       {},
+       true},
+      {"CropAndResize", "crops that no memory holds",
+       [] {
+         return Inputs{Floats({1, 2, 2, 1}), StrangeBoxes(), Zeros(DT_INT32, {2}),
+                       Tensor::Vector<int32_t>({kMost32, kMost32})};
+       }},
+      {"CropAndResizeGradImage",
+       "images whose size wraps",
+       [] {
+         return Inputs{Floats({2, 1, 1, 1}), StrangeBoxes(), Zeros(DT_INT32, {2}),
+                       Tensor::Vector<int32_t>({kMost32, kMost32, kMost32, 1})};
+       },
+       {{"T", DT_FLOAT}}},
+      {"CropAndResizeGradBoxes",
+       "boxes at no numbers and far away",
+       [] {
+         return Inputs{Floats({2, 2, 2, 1}), Floats({1, 2, 2, 1}), StrangeBoxes(),
+                       Zeros(DT_INT32, {2})};
+       },
+       {},
+       true},
+      {"ExtractImagePatches",
+       "patches whose size wraps",
+       [] { return Inputs{Floats({1, 1, 1, 4})}; },
+       {{"ksizes", Sizes{1, kMost32, kMost32, 1}},
+        {"strides", Sizes(4, 1)},
+        {"rates", Sizes(4, 1)},
+        {"padding", "SAME"}}},
+      {"ExtractImagePatches",
+       "images without channels",
+       [] { return Inputs{Floats({kHuge, 1, 1, 0})}; },
+       {{"ksizes", Sizes(4, 1)},
+        {"strides", Sizes(4, 1)},
+        {"rates", Sizes(4, 1)},
+        {"padding", "VALID"}},
+       true},
+      {"AdjustHue",
+       "very many turns",
+       [] {
+         return Inputs{Floats({1, 1, 3}), Tensor::Scalar(1e38f)};
+       },
+       {},
+       true},
+      {"AdjustHue",
+       "turned by no number",
+       [] {
+         return Inputs{Floats({1, 1, 3}), Tensor::Scalar(std::numeric_limits<float>::quiet_NaN())};
+       },
+       {},
+       true},
+      {"AdjustContrastv2",
+       "images without pixels",
+       [] {
+         return Inputs{Floats({kHuge, 0, 1, 3}), Tensor::Scalar(2.0f)};
+       },
+       {},
+       true},
+      {"RGBToHSV", "images without pixels", [] { return Inputs{Floats({kHuge, 0, 3})}; }, {}, true},
+      {"EncodePng", "an image without rows",
+       [] {
+         return Inputs{Zeros(DT_UINT8, {0, kHuge, 3})};
+       }},
+      {"EncodeJpeg", "more columns than a file may have",
+       [] {
+         return Inputs{Zeros(DT_UINT8, {1, 70'000, 1})};
+       }},
+      {"EncodeJpeg",
+       "a density that wraps",
+       [] {
+         return Inputs{Zeros(DT_UINT8, {1, 1, 1})};
+       },
+       {{"x_density", kWord}}},
+      {"EncodeJpeg",
+       "more metadata than a file has room for",
+       [] {
+         return Inputs{Zeros(DT_UINT8, {1, 1, 1})};
+       },
+       {{"xmp_metadata", std::string(65'535, 'x')}}},
+      {"DecodeJpeg", "a header of more pixels than are decoded",
+       [] { return Inputs{Tensor::String(HugeJpeg())}; }},
+      {"DecodePng", "a header of more pixels than are decoded",
+       [] { return Inputs{Tensor::String(HugePng())}; }},
+      {"StringToHashBucketFast",
+       "the most buckets",
+       [] { return Inputs{Tensor::String("text")}; },
+       {{"num_buckets", kMost}},
+       true},
+      {"StringToHashBucketStrong",
+       "a key of one number",
+       [] { return Inputs{Tensor::String("text")}; },
+       {{"num_buckets", int64_t{2}}, {"key", Sizes{1}}}},
+      {"StaticRegexReplace",
+       "a group that the pattern lacks",
+       [] { return Inputs{Tensor::String("text")}; },
+       {{"pattern", "(t)"}, {"rewrite", "\\2"}}},
+      {"StaticRegexReplace",
+       "loops over nothing",
+       [] { return Inputs{Tensor::String("text")}; },
+       {{"pattern", "((a*)*|(b*)*)*"}, {"rewrite", "\\1"}},
+       true},
       {"SaveV2",
        "a folder within too many others",
        [] {

@@ -130,6 +130,7 @@ const std::vector<std::pair<const char*, Ops>>& Likenesses() {
         "ResourceSparseApplyFtrl", "ResourceSparseApplyFtrlV2", "ResourceSparseApplyMomentum",
         "ResourceSparseApplyProximalAdagrad", "ResourceSparseApplyProximalGradientDescent",
         "ResourceSparseApplyRMSProp"}},
+      {"StaticRegexReplace", {"RegexReplace"}},
       {"QueueDequeueManyV2", {"QueueDequeueUpToV2"}},
       {"ReaderReadUpToV2", {"ReaderReadV2"}},
       {"TensorArrayGradV3", {"TensorArrayGradWithShape"}},

@@ -325,6 +325,59 @@ void AddVolumes(std::vector<LongRun>* runs) {
       " that transposes");
 }
 
+void AddImages(std::vector<LongRun>* runs) {
+  const auto line = [] { return Floats({1, 1, 1000, 1}); };
+  const auto long_line = [] { return Floats({1, 1, 2 * kRow, 1}); };
+  const auto boxes = [] {
+    Tensor whole = Floats({1, 4});
+    whole.data<float>()[2] = whole.data<float>()[3] = 1;
+    return whole;
+  };
+  for (const char* op : {"ResizeBilinear", "ResizeNearestNeighbor"})
+    runs->push_back({op, [=] { return std::vector{line(), Ints({1, AsInt(4 * kRow)})}; }});
+  runs->push_back({"ResizeBilinearGrad", [=] { return std::vector{long_line(), line()}; }});
+  runs->push_back({"ResizeNearestNeighborGrad", [=] {
+                     return std::vector{long_line(), Ints({1, 1000})};
+                   }});
+  runs->push_back({"ResizeBilinear",
+                   [=] {
+                     return std::vector{Floats({1, 1, 1, 2 * kRow}), Ints({1, 2})};
+                   },
+                   {},
+                   " of many channels"});
+  runs->push_back({"ResizeBilinearGrad",
+                   [=] {
+                     return std::vector{Floats({1, 1, 2, kRow}), Floats({1, 1, 1, kRow})};
+                   },
+                   {},
+                   " of many channels"});
+  runs->push_back({"CropAndResize", [=] {
+                     return std::vector{line(), boxes(), Ints({0}), Ints({1, AsInt(4 * kRow)})};
+                   }});
+  runs->push_back({"CropAndResizeGradImage",
+                   [=] {
+                     return std::vector{long_line(), boxes(), Ints({0}), Ints({1, 1, 1000, 1})};
+                   },
+                   {{"T", DT_FLOAT}}});
+  runs->push_back({"CropAndResizeGradBoxes", [=] {
+                     return std::vector{long_line(), line(), boxes(), Ints({0})};
+                   }});
+  const std::vector<int64_t> flat{1, 1, 1, 1};
+  runs->push_back({"ExtractImagePatches",
+                   [=] {
+                     return std::vector{Floats({1, 1, 4 * kMillion, 1})};
+                   },
+                   {{"ksizes", std::vector<int64_t>{1, 1, 9, 1}},
+                    {"strides", flat},
+                    {"rates", flat},
+                    {"padding", std::string("SAME")}}});
+  const auto colours = [] { return Random<float>({1, kRow, 3}); };
+  for (const char* op : {"RGBToHSV", "HSVToRGB"})
+    runs->push_back({op, [=] { return std::vector{colours()}; }});
+  for (const char* op : {"AdjustContrastv2", "AdjustHue", "AdjustSaturation"})
+    runs->push_back({op, [=] { return std::vector{colours(), Tensor::Scalar(0.5f)}; }});
+}
+
 void AddRandoms(std::vector<LongRun>* runs) {
   const auto shape = [] { return Ints({AsInt(2 * kRow)}); };
   const auto seed = [] { return Longs({1, 2}); };
@@ -477,6 +530,7 @@ std::vector<LongRun> NumberRuns() {
   AddMoves(&runs);
   AddScatters(&runs);
   AddVolumes(&runs);
+  AddImages(&runs);
   AddRandoms(&runs);
   AddLists(&runs);
   return runs;

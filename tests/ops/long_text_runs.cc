@@ -86,6 +86,30 @@ void AddSummaries(std::vector<LongRun>* runs) {
                    {{"N", int64_t{1}}}});
 }
 
+// Noise, which takes longer than zeros.
+Tensor Picture(int64_t height) {
+  Tensor image = Zeros(DT_UINT8, {height, 2000, 3});
+  uint32_t state = 1;
+  for (int64_t i = 0; i < image.elements(); ++i)
+    image.data<uint8_t>()[i] = static_cast<uint8_t>((state = state * 1664525u + 1013904223u) >> 24);
+  return image;
+}
+
+void AddPictures(std::vector<LongRun>* runs) {
+  runs->push_back({"EncodeJpeg", [] { return std::vector{Picture(4000)}; }});
+  runs->push_back({"EncodePng", [] { return std::vector{Picture(2000)}; }});
+  const auto decode = [runs](const char* op, const char* encoder, const Attrs& attrs,
+                             const char* note) {
+    runs->push_back(
+        {.op = op, .inputs = {}, .note = note, .with_resources = [=](const RunFirst& run) {
+           return run(encoder, {Picture(4000)}, attrs);
+         }});
+  };
+  decode("DecodeJpeg", "EncodeJpeg", {}, "");
+  decode("DecodeJpeg", "EncodeJpeg", {{"progressive", true}}, " of several scans");
+  decode("DecodePng", "EncodePng", {}, "");
+}
+
 }  // namespace
 
 std::vector<LongRun> TextRuns() {
@@ -166,7 +190,17 @@ std::vector<LongRun> TextRuns() {
         return std::vector{LongTexts(40), LongTexts(40), Tensor::Scalar(0)};
       },
       {{"N", int64_t{2}}}, " of long texts");
+  add("StringToHashBucketFast", [=] { return std::vector{Texts(3 * many, "some words")}; },
+      {{"num_buckets", int64_t{10}}});
+  add("StringToHashBucketStrong", [=] { return std::vector{LongTexts(100)}; },
+      {{"num_buckets", int64_t{10}}, {"key", std::vector<int64_t>{1, 2}}});
+  add("StaticRegexReplace", [=] { return std::vector{LongTexts(2)}; },
+      {{"pattern", std::string("a(a)")}, {"rewrite", std::string("\\1b")}});
+  add(
+      "StaticRegexReplace", [=] { return std::vector{LongTexts(1)}; },
+      {{"pattern", std::string("(a|b)*c")}, {"rewrite", std::string("")}}, " of nothing");
   AddExamples(&runs);
+  AddPictures(&runs);
   AddSummaries(&runs);
   return runs;
 }

@@ -256,6 +256,13 @@ const Reasons& WithoutGradient() {
       {"LRNGrad", "TensorFlow has none"},
       {"Dilation2DBackpropInput", "TensorFlow has none"},
       {"Dilation2DBackpropFilter", "TensorFlow has none"},
+      {"ResizeNearestNeighborGrad", "TensorFlow has none"},
+      {"CropAndResizeGradImage", "TensorFlow has none"},
+      {"CropAndResizeGradBoxes", "TensorFlow has none"},
+      {"AdjustContrastv2", "TensorFlow has none"},
+      {"AdjustHue", "TensorFlow has none"},
+      {"AdjustSaturation", "TensorFlow has none"},
+      {"RGBToHSV", "TensorFlow 1.x has none"},
   };
   return reasons;
 }

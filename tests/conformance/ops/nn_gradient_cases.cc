@@ -1,10 +1,13 @@
 #include <cmath>
+#include <utility>
 
 #include "ops/activation/activation.h"
 #include "ops/bias/bias.h"
+#include "ops/cast/cast.h"
 #include "ops/constant/constant.h"
 #include "ops/conv/conv.h"
 #include "ops/dilation/dilation.h"
+#include "ops/image/image.h"
 #include "ops/loss/loss.h"
 #include "ops/matmul/matmul.h"
 #include "ops/pool/pool.h"
@@ -309,6 +312,50 @@ void AddDeepConvolutions(std::vector<GradientCase>* cases) {
                       return Outputs{Dilation2D(s, x[0], x[1], {1, 2, 1, 1}, {1, 1, 2, 1}, "SAME")};
                     },
                     {{1, 4, 5, 2}, {2, 2, 2}}});
+
+  // Resizes and crops compute in floats: linear functions of the images, so that steps may be
+  // large.
+  const auto as_double = [](S s, const Output& y) { return Outputs{Cast(s, y, DT_DOUBLE)}; };
+  for (const auto& named :
+       {std::pair("", ResizeOptions{}), std::pair(" to corners", ResizeOptions{true, false}),
+        std::pair(" of half pixels", ResizeOptions{false, true})}) {
+    const ResizeOptions options = named.second;
+    for (const bool smaller : {false, true}) {
+      const auto size = [=](S s) { return smaller ? ints(s, {2, 3}) : ints(s, {5, 7}); };
+      const std::string how = std::string(named.first) + (smaller ? ", smaller" : ", larger");
+      cases->push_back(
+          {"ResizeBilinear" + how,
+           [=](S s, In x) { return as_double(s, ResizeBilinear(s, x[0], size(s), options)); },
+           {{2, 3, 4, 2}}});
+      cases->back().step = 64;
+      cases->push_back(
+          {"ResizeNearestNeighbor" + how,
+           [=](S s, In x) { return Outputs{ResizeNearestNeighbor(s, x[0], size(s), options)}; },
+           {{2, 3, 4, 2}}});
+    }
+  }
+  const auto boxes = [](S s) {
+    return Const<float>(s, Shape{3, 4}, {0.1f, 0, 0.9f, 0.6f, 1, 0.2f, 0, 0.9f, -0.5f, 0, 1, 1.5f});
+  };
+  for (const char* method : {"bilinear", "nearest"}) {
+    for (const bool one_pixel : {false, true}) {
+      cases->push_back(
+          {std::string("CropAndResize of ") + method + (one_pixel ? " to one pixel" : ""),
+           [=](S s, In x) {
+             return as_double(
+                 s, CropAndResize(s, x[0], boxes(s), Const<int32_t>(s, {1, 0, 1}),
+                                  one_pixel ? ints(s, {1, 1}) : ints(s, {4, 3}), method, 1));
+           },
+           {{2, 4, 5, 2}}});
+      cases->back().step = 64;
+    }
+  }
+  cases->push_back({"ExtractImagePatches",
+                    [](S s, In x) {
+                      return Outputs{ExtractImagePatches(s, x[0], {1, 2, 3, 1}, {1, 1, 2, 1},
+                                                         {1, 2, 1, 1}, "SAME")};
+                    },
+                    {{2, 4, 5, 2}}});
 
   const std::vector<int64_t> volume{1, 3, 2, 3, 2}, filter{2, 2, 2, 2, 2};
   const Shape out{1, 3, 2, 3, 2};
