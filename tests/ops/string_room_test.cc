@@ -13,7 +13,7 @@ namespace {
 
 using namespace testing;  // NOLINT(build/namespaces)
 
-constexpr int64_t kMany = 1 << 15;
+constexpr int64_t kTexts = 1 << 15;
 constexpr size_t kSize = size_t{1} << 20;
 
 template <typename T>
@@ -49,7 +49,7 @@ class StringRoomTest : public ::testing::Test {
 
 TEST_F(StringRoomTest, KernelsThatWouldPassTheLimitAreRefused) {
   const Tensor one = OneText(kSize), text = one.Reshaped(Shape{1});
-  const Tensor zeros = Filled<int32_t>(kMany, 0), sizes = Filled<int32_t>(kMany, kSize);
+  const Tensor zeros = Filled<int32_t>(kTexts, 0), sizes = Filled<int32_t>(kTexts, kSize);
   const Tensor zero = Tensor::Scalar<int32_t>(0), empty = Tensor::String("");
   const std::vector<Tensor> forty(40, text);
   std::vector<Tensor> forty_and_axis = forty;
@@ -66,15 +66,15 @@ TEST_F(StringRoomTest, KernelsThatWouldPassTheLimitAreRefused) {
       {"StringUpper", {Texts(40, kSize)}},
       {"EncodeBase64", {Texts(30, kSize)}},
       {"GatherV2", {text, zeros, zero}},
-      {"GatherNd", {text, zeros.Reshaped(Shape{kMany, 1})}},
+      {"GatherNd", {text, zeros.Reshaped(Shape{kTexts, 1})}},
       {"ScatterNd",
        {Filled<int32_t>(40, 0).Reshaped(Shape{40, 1}), Texts(40, kSize), Filled<int32_t>(1, 1)}},
       {"TensorScatterAdd", {text, Filled<int32_t>(40, 0).Reshaped(Shape{40, 1}), Texts(40, kSize)}},
-      {"SelectV2", {Filled(kMany, true), one, one}},
+      {"SelectV2", {Filled(kTexts, true), one, one}},
       {"Substr", {one, zeros, sizes}},
-      {"SparseToDense", {Filled<int64_t>(1, 0), Filled<int64_t>(1, kMany), empty, one}},
-      {"AsString", {Filled<int8_t>(4 * kMany, 1)}, {{"width", int64_t{1000}}}},
-      {"DecodeCSV", {Texts(kMany, 0), text}},
+      {"SparseToDense", {Filled<int64_t>(1, 0), Filled<int64_t>(1, kTexts), empty, one}},
+      {"AsString", {Filled<int8_t>(4 * kTexts, 1)}, {{"width", int64_t{1000}}}},
+      {"DecodeCSV", {Texts(kTexts, 0), text}},
       {"StringSplit", {OneText(2 * kSize).Reshaped(Shape{1}), empty}},
   };
   for (const auto& run : runs) ExpectRefused(RunOp(run.op, run.inputs, run.attrs).status(), run.op);
@@ -91,7 +91,7 @@ TEST_F(StringRoomTest, ALookupAndADequeueThatWouldPassTheLimitAreRefused) {
       (*run("MutableHashTableV2", {}, {{"key_dtype", DT_INT64}, {"value_dtype", DT_STRING}}))[0];
   ASSERT_TRUE(
       run("LookupTableInsertV2", {table, Filled<int64_t>(1, 0), one.Reshaped(Shape{1})}).ok());
-  ExpectRefused(run("LookupTableFindV2", {table, Filled<int64_t>(kMany, 0), one}).status(),
+  ExpectRefused(run("LookupTableFindV2", {table, Filled<int64_t>(kTexts, 0), one}).status(),
                 "LookupTableFindV2");
   const std::vector<DType> types{DT_STRING};
   const Tensor queue = (*run("FIFOQueueV2", {},
