@@ -5,9 +5,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <fstream>
+#include <limits>
 #include <random>
 #include <vector>
 
@@ -487,9 +489,13 @@ TEST_F(TlsAttack, MemoryStaysFlat) {
   };
   at_victim_.set_on_message([](std::string_view, size_t) { return PayloadSink{}; });
   attack(200);
-  const long before = resident_kib();
-  attack(600);
-  EXPECT_LT(resident_kib() - before, 2048);
+  long least = std::numeric_limits<long>::max();  // the allocator may grow once, a leak always does
+  for (int round = 0; round < 3; ++round) {
+    const long before = resident_kib();
+    attack(600);
+    least = std::min(least, resident_kib() - before);
+  }
+  EXPECT_LT(least, 1024);
   at_victim_.set_on_message(nullptr);
 }
 
