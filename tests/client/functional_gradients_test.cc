@@ -276,11 +276,12 @@ TEST_F(FunctionalGradients, OfVariablesThatBranchesAndLoopsRead) {
   for (const int count : {0, 1, 4}) {
     SCOPED_TRACE(count);
     const Feeds feeds{{n, Int(count)}, {x, Tensor::Scalar(5.0)}};
-    const double power = std::pow(3, count) * std::pow(2, count / 2);
+    const int half = count / 2;
+    const double power = std::pow(3, count) * std::pow(2, half);
     EXPECT_DOUBLE_EQ(Value(y, feeds).scalar<double>(), 5 * power);
     EXPECT_DOUBLE_EQ(Value(gradients->at(0), feeds).scalar<double>(), power);
     EXPECT_DOUBLE_EQ(Value(gradients->at(1), feeds).scalar<double>(), 5 * power * count / 3);
-    EXPECT_DOUBLE_EQ(Value(gradients->at(2), feeds).scalar<double>(), 5 * power * (count / 2) / 2);
+    EXPECT_DOUBLE_EQ(Value(gradients->at(2), feeds).scalar<double>(), 5 * power * half / 2);
     EXPECT_DOUBLE_EQ(Value(of_once->at(0), feeds).scalar<double>(), count < 2 ? 5 : 0);
   }
 }
