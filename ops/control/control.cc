@@ -1,3 +1,5 @@
+// Functions, shape functions, gradients and definitions, op by op. What hands its input on hands
+// the gradient back; StopGradient has none, and PreventGradient's is an error.
 #include "ops/control/control.h"
 
 #include "graph/gradients.h"

@@ -1,3 +1,6 @@
+// The kernels check attributes and inputs, once for each node what can be told then, and leave the
+// files to jpeg_cpu.cc and png_cpu.cc. Which library reads a file is told by its first bytes, not
+// by the op's name, as in TensorFlow.
 #include <limits>
 
 #include "executor/kernel.h"

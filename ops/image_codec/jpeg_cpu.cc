@@ -2,9 +2,8 @@
 // all coefficients meanwhile, which count against the task's memory. A truncated file stops
 // libjpeg ("suspends" it): rows so far may be enough. Encoding goes row by row, too.
 //
-// libjpeg reports errors by a jump over its own frames, to setjmp in Guarded: what stands between
+// libjpeg reports errors by a jump over its own frames, to setjmp in Guard: what stands between
 // the two has no destructors.
-#include <csetjmp>
 #include <cstdio>
 #include <vector>
 // libjpeg's headers come after cstdio.
@@ -14,6 +13,7 @@
 #include "ops/cpu/pieces_cpu.h"
 #include "ops/cpu/room_cpu.h"
 #include "ops/image_codec/codecs_cpu.h"
+#include "ops/image_codec/guard_cpu.h"
 
 namespace monograph::ops::image_codec {
 namespace {
@@ -25,41 +25,33 @@ constexpr size_t kMostOfMarker = 65533;  // bytes
 struct JpegReports {
   jpeg_error_mgr errors;  // the first member: libjpeg hands its address back
   jpeg_progress_mgr progress;
-  jmp_buf jump;
+  Guard guard;
   const KernelContext* context;
-  char message[JMSG_LENGTH_MAX];
   bool cancelled, no_memory;
+
+  static_assert(sizeof(guard.message) >= JMSG_LENGTH_MAX);
 
   explicit JpegReports(const KernelContext& c) : context(&c), cancelled(false), no_memory(false) {
     jpeg_std_error(&errors);
     errors.error_exit = [](j_common_ptr info) {
       auto* self = reinterpret_cast<JpegReports*>(info->err);
-      self->errors.format_message(info, self->message);
+      self->errors.format_message(info, self->guard.message);
       self->no_memory = self->errors.msg_code == JERR_OUT_OF_MEMORY;
-      std::longjmp(self->jump, 1);
+      std::longjmp(self->guard.jump, 1);
     };
     errors.output_message = [](j_common_ptr) {};
     progress.progress_monitor = [](j_common_ptr info) {
       auto* self = reinterpret_cast<JpegReports*>(info->err);
       if (!self->context->cancelled()) return;
       self->cancelled = true;
-      std::longjmp(self->jump, 1);
+      std::longjmp(self->guard.jump, 1);
     };
-    message[0] = '\0';
-  }
-
-  // Calls fn, which calls libjpeg; false if that failed. fn has nothing to destroy.
-  template <typename Fn>
-  bool Guarded(const Fn& fn) {
-    if (setjmp(jump) != 0) return false;
-    fn();
-    return true;
   }
 
   Status Failure(const std::string& what) const {
     if (cancelled) return StepAborted();
-    if (no_memory) return ResourceExhausted(what + ": " + message);
-    return InvalidArgument(message[0] == '\0' ? what : what + ": " + message);
+    if (no_memory) return ResourceExhausted(what + ": " + guard.message);
+    return guard.Failure(what);
   }
 };
 
@@ -109,7 +101,7 @@ class JpegDecoder {
   // Reads the header; the size of the result is known then.
   Status Begin(const JpegDecoding& how) {
     bool there = false;
-    if (!reports_.Guarded([&] {
+    if (!reports_.guard.Calls([&] {
           jpeg_create_decompress(&info_);
           made_ = true;
           info_.src = &source_.manager;
@@ -128,7 +120,7 @@ class JpegDecoder {
     info_.scale_denom = static_cast<unsigned>(how.ratio);
     // The fast transform is TensorFlow's default, too.
     info_.dct_method = how.dct_method == "INTEGER_ACCURATE" ? JDCT_ISLOW : JDCT_IFAST;
-    if (!reports_.Guarded([&] { jpeg_calc_output_dimensions(&info_); })) return Invalid();
+    if (!reports_.guard.Calls([&] { jpeg_calc_output_dimensions(&info_); })) return Invalid();
     if (height() <= 0 || width() <= 0 || height() * width() >= kMostJpegPixels) {
       return InvalidArgument("JPEG size " + std::to_string(width()) + " by " +
                              std::to_string(height()) + " is too large or empty");
@@ -144,7 +136,8 @@ class JpegDecoder {
   Status Decode(const JpegDecoding& how, uint8_t* to) {
     MG_RETURN_IF_ERROR(room_.Hold(Coefficients(), "a JPEG image"));
     bool started = false;
-    if (!reports_.Guarded([&] { started = jpeg_start_decompress(&info_) != FALSE; }) || !started)
+    if (!reports_.guard.Calls([&] { started = jpeg_start_decompress(&info_) != FALSE; }) ||
+        !started)
       return Invalid();
     const int64_t row_bytes = width() * channels_;
     const bool four = info_.out_color_space == JCS_CMYK;
@@ -156,7 +149,7 @@ class JpegDecoder {
       uint8_t* const row = to + read * row_bytes;
       JSAMPROW into = four ? inks.data() : row;
       unsigned rows = 0;
-      if (!reports_.Guarded([&] { rows = jpeg_read_scanlines(&info_, &into, 1); }))
+      if (!reports_.guard.Calls([&] { rows = jpeg_read_scanlines(&info_, &into, 1); }))
         return Invalid();
       if (rows == 0) break;  // the file ends here
       if (four) FromInks(inks.data(), row);
@@ -258,15 +251,16 @@ class JpegEncoder {
       return InvalidArgument("xmp_metadata has " + std::to_string(how.xmp_metadata.size()) +
                              " bytes; a JPEG file has room for 65504");
     }
-    if (!reports_.Guarded([&] { Begin(image.shape(), how, packet); })) return Failed();
+    if (!reports_.guard.Calls([&] { Begin(image.shape(), how, packet); })) return Failed();
     const int64_t row_bytes = image.shape()[1] * image.shape()[2];
     for (int64_t y = 0; y < image.shape()[0]; ++y) {
       if (reports_.context->cancelled()) return StepAborted();
       // libjpeg only reads it.
       auto* row = const_cast<JSAMPLE*>(image.data<uint8_t>() + y * row_bytes);
-      if (!reports_.Guarded([&] { (void)jpeg_write_scanlines(&info_, &row, 1); })) return Failed();
+      if (!reports_.guard.Calls([&] { (void)jpeg_write_scanlines(&info_, &row, 1); }))
+        return Failed();
     }
-    if (!reports_.Guarded([&] { jpeg_finish_compress(&info_); })) return Failed();
+    if (!reports_.guard.Calls([&] { jpeg_finish_compress(&info_); })) return Failed();
     return Status();
   }
 

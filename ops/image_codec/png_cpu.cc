@@ -1,13 +1,13 @@
 // PNG files. libpng is told once what is wanted (channels, bits), and converts each row. It reports
-// errors by a jump over its own frames, to setjmp in Guarded: what stands between the two has no
+// errors by a jump over its own frames, to setjmp in Guard: what stands between the two has no
 // destructors.
 #include <png.h>
 
-#include <csetjmp>
 #include <cstring>
 
 #include "ops/cpu/pieces_cpu.h"
 #include "ops/image_codec/codecs_cpu.h"
+#include "ops/image_codec/guard_cpu.h"
 
 namespace monograph::ops::image_codec {
 namespace {
@@ -16,28 +16,13 @@ namespace {
 constexpr int64_t kMostPngSide = int64_t{1} << 27, kMostPngPixels = int64_t{1} << 29;
 
 // What libpng says, of one file.
-struct PngReports {
-  jmp_buf jump;
-  char message[128] = {};
-
+struct PngReports : Guard {
   static void OnError(png_structp png, png_const_charp text) {
     auto* self = static_cast<PngReports*>(png_get_error_ptr(png));
     std::strncpy(self->message, text, sizeof(self->message) - 1);
     std::longjmp(self->jump, 1);
   }
   static void OnWarning(png_structp, png_const_charp) {}
-
-  // Calls fn, which calls libpng; false if that failed. fn has nothing to destroy.
-  template <typename Fn>
-  bool Guarded(const Fn& fn) {
-    if (setjmp(jump) != 0) return false;
-    fn();
-    return true;
-  }
-
-  Status Failure(const std::string& what) const {
-    return InvalidArgument(message[0] == '\0' ? what : what + ": " + message);
-  }
 };
 
 class PngDecoder {
@@ -49,7 +34,7 @@ class PngDecoder {
 
   // Reads what stands before the pixels; the size of the result is known then.
   Status Begin(int channels, int bits) {
-    if (!reports_.Guarded([&] {
+    if (!reports_.Calls([&] {
           png_ = png_create_read_struct(PNG_LIBPNG_VER_STRING, &reports_, PngReports::OnError,
                                         PngReports::OnWarning);
           if (png_ == nullptr) return;
@@ -68,7 +53,7 @@ class PngDecoder {
                              std::to_string(height_));
     }
     size_t row_bytes = 0;
-    if (!reports_.Guarded([&] {
+    if (!reports_.Calls([&] {
           Convert(channels, bits);
           png_read_update_info(png_, info_);
           row_bytes = png_get_rowbytes(png_, info_);
@@ -88,7 +73,7 @@ class PngDecoder {
     for (int pass = 0; pass < passes_; ++pass) {
       for (int64_t y = 0; y < height_; ++y) {
         if (c.cancelled()) return StepAborted();
-        if (!reports_.Guarded([&] { png_read_row(png_, to + y * row_bytes, nullptr); }))
+        if (!reports_.Calls([&] { png_read_row(png_, to + y * row_bytes, nullptr); }))
           return Invalid("Invalid PNG data, size ");
       }
     }
@@ -160,17 +145,17 @@ class PngEncoder {
   Status Encode(const KernelContext& c, const Tensor& image, int compression) {
     const Shape& shape = image.shape();
     const int bits = image.dtype() == DT_UINT16 ? 16 : 8;
-    if (!reports_.Guarded([&] { Begin(shape, bits, compression); }))
+    if (!reports_.Calls([&] { Begin(shape, bits, compression); }))
       return reports_.Failure("PNG encoding failed");
     if (png_ == nullptr || info_ == nullptr) return ResourceExhausted("no memory for libpng");
     const int64_t row_bytes = shape[1] * shape[2] * bits / 8;
     const auto* row = static_cast<const uint8_t*>(image.raw());
     for (int64_t y = 0; y < shape[0]; ++y, row += row_bytes) {
       if (c.cancelled()) return StepAborted();
-      if (!reports_.Guarded([&] { png_write_row(png_, row); }))
+      if (!reports_.Calls([&] { png_write_row(png_, row); }))
         return reports_.Failure("PNG encoding failed");
     }
-    if (!reports_.Guarded([&] { png_write_end(png_, nullptr); }))
+    if (!reports_.Calls([&] { png_write_end(png_, nullptr); }))
       return reports_.Failure("PNG encoding failed");
     return Status();
   }
