@@ -201,6 +201,7 @@ void TrainingJob::Client(int rank) {
                std::count(finished_, finished_ + clients_, true) == clients_;
       });
       if (told && begun_again_ == seen) return;
+      finished_[static_cast<size_t>(rank)] = false;
       continue;
     }
     if (was_full_ && status.code() == Code::kResourceExhausted) {
