@@ -19,6 +19,8 @@ namespace {
 // Before the first attempt; twice as long before each further one. Within the first pause the other
 // clients hear of the loss, and a daemon that is about to end ends.
 constexpr std::chrono::milliseconds kFirstPause(1000), kLongestPause(30000);
+// Instead of recovery_timeout, once training is done.
+constexpr std::chrono::milliseconds kPartingTimeout(30000);
 
 Status WithEnd(const Status& status, const std::string& why) {
   return status.WithMessage(status.message() + "; the run does not go on: " + why);
@@ -50,10 +52,34 @@ MonitoredTrainingSession::MonitoredTrainingSession(OpenFn open, const Replicated
 MonitoredTrainingSession::~MonitoredTrainingSession() { (void)Close(); }
 
 Status MonitoredTrainingSession::Close() {
+  if (std::exchange(trained_, false)) {
+    if (const Status parted = Part(); !parted.ok())
+      Say("This client leaves before the others, which may not have ended: " + parted.message());
+  }
   const Status status = CloseSession();
   lock_ = nullptr;
   if (!status.ok() || saves_ == nullptr) return status;
   return saves_->left_out().WithContext("the last checkpoint is missing");
+}
+
+Status MonitoredTrainingSession::Part() {
+  if (!step_.parting.meet.valid() || options_.checkpoint_dir.empty() ||
+      options_.max_recoveries == 0)
+    return Status();
+  parting_ = true;
+  return Run([this]() -> Status {
+    if (parted_) return Status();
+    // After a loss the chief may have restored an older checkpoint than the last.
+    if (trainer_->global_step() < reached_) MG_RETURN_IF_ERROR(trainer_->Train(reached_));
+    MG_RETURN_IF_ERROR(session_->Run({}, {}, {step_.parting.mark}).status());
+    return session_->Run({}, {}, {step_.parting.meet}).status();
+  });
+}
+
+Result<bool> MonitoredTrainingSession::HaveAllParted() {
+  MG_ASSIGN_OR_RETURN(const std::vector<Tensor> marked, session_->Run({}, step_.parting.marked));
+  return std::all_of(marked.begin(), marked.end(),
+                     [](const Tensor& mark) { return mark.scalar<bool>(); });
 }
 
 Status MonitoredTrainingSession::CloseSession() {
@@ -90,7 +116,8 @@ Status MonitoredTrainingSession::Start() {
 }
 
 Status MonitoredTrainingSession::Train(int64_t until, const Trainer::StepFn& on_step) {
-  return Run([&] {
+  trained_ = false;
+  const Status status = Run([&] {
     return trainer_->Train(until, [&](const TrainedStep& made) {
       if (made.global_step > furthest_) {
         furthest_ = made.global_step;
@@ -99,17 +126,23 @@ Status MonitoredTrainingSession::Train(int64_t until, const Trainer::StepFn& on_
       if (on_step) on_step(made);
     });
   });
+  trained_ = status.ok();
+  if (trained_) reached_ = trainer_->global_step();
+  return status;
 }
 
 Status MonitoredTrainingSession::Run(const std::function<Status()>& work) {
   while (true) {
-    Status status = trainer_ == nullptr ? Begin() : Status();
+    Status status = trainer_ == nullptr && !parted_ ? Begin() : Status();
     if (status.ok()) status = work();
     if (status.ok()) {
       attempts_ = 0;
       return status;
     }
-    MG_RETURN_IF_ERROR(Recover(status));
+    status = Recover(status);
+    if (status.ok()) continue;
+    trained_ = false;
+    return status;
   }
 }
 
@@ -127,6 +160,10 @@ Status MonitoredTrainingSession::Begin() {
   if (session_ == nullptr) {
     MG_ASSIGN_OR_RETURN(session_, open_(how.start_timeout));
     opened_ = true;
+  }
+  if (parting_) {
+    MG_ASSIGN_OR_RETURN(parted_, HaveAllParted());
+    if (parted_) return Status();
   }
   auto trainer = std::make_unique<Trainer>(session_.get(), step_, feeds_, feed_, std::move(how));
   MG_RETURN_IF_ERROR(trainer->Start());
@@ -154,7 +191,9 @@ Status MonitoredTrainingSession::Recover(const Status& failure) {
   // Nobody was lost: a task has not come up in the time that it was given.
   const bool never_came = !opened_ && failure.lost_task().empty();
   if (never_came && now - began_ >= options_.trainer.start_timeout) return failure;
-  if (attempts_ == 0) deadline_ = now + options_.recovery_timeout;
+  if (attempts_ == 0)
+    deadline_ = now + (parting_ ? std::min(options_.recovery_timeout, kPartingTimeout)
+                                : options_.recovery_timeout);
   if (attempts_ == options_.max_recoveries) {
     return WithEnd(failure, "no new step after " + std::to_string(attempts_) +
                                 (attempts_ == 1 ? " recovery" : " recoveries"));

@@ -100,7 +100,9 @@ class MonitoredTrainingSession {
   Session* session() const { return session_.get(); }
   Trainer* trainer() const { return trainer_.get(); }
   // Ends the trainer, closes the session and leaves the folder to others. Fails if the last
-  // checkpoint was left out for lack of room. Idempotent.
+  // checkpoint was left out for lack of room. Idempotent. Of clients whose replicas are all-reduced
+  // between them, with a checkpoint_dir, each waits for the others here if its last Train was OK,
+  // and recovers with them meanwhile; a loss that does not mend within 30 s is only logged.
   Status Close();
 
  private:
@@ -109,6 +111,10 @@ class MonitoredTrainingSession {
   Status Check() const;
   Status Begin();
   Status Restore(Session* session) const;
+  // All have nothing left to train; a loss before each knows it is recovered from.
+  Status Part();
+  // After a loss in Part: whether the others may have left.
+  Result<bool> HaveAllParted();
   Status CloseSession();
   // After a failure. Not OK: training does not go on.
   Status Recover(const Status& failure);
@@ -128,6 +134,10 @@ class MonitoredTrainingSession {
   bool opened_ = false;         // some session was
   bool started_ = false;        // some trainer has
   int64_t furthest_ = 0;        // global step that this client has made
+  bool trained_ = false;        // the last Train was OK, and no failure has ended anything since
+  int64_t reached_ = 0;         // global step at its end
+  bool parting_ = false;        // Part has begun
+  bool parted_ = false;         // and what it waits for is there, though the session may not be
   int attempts_ = 0;            // since the last new step
   Clock::time_point deadline_;  // of these attempts
 };

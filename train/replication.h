@@ -133,6 +133,15 @@ struct ReplicatedStep {
   // Clients that keep in step with each other: this one's data has ended, so nobody's next step can
   // be made. Their `train` gives OutOfRange from then on.
   Operation finish;
+  // between_graph, replicated: such clients leave together (MonitoredTrainingSession::Close), since
+  // one that loses the answer to its last step finds nobody to make it with again. Each runs `mark`
+  // when it has nothing left to train, and then `meet`, which ends when all do. `marked` are bools,
+  // by rank: they tell one that loses that answer, too, whether all others may have gone. Each runs
+  // `unmark` before it trains. Not valid with one client.
+  struct Parting {
+    Operation mark, unmark, meet;
+    Outputs marked;
+  } parting;
   // between_graph with parameter servers, in step: the chief runs its updates beside training.
   std::shared_ptr<const struct SyncReplicasStep> sync;
   ReplicateOptions options;

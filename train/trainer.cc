@@ -160,6 +160,8 @@ Status Trainer::Start() {
                            std::to_string(wanted));
   }
   MG_RETURN_IF_ERROR(step_.init.valid() ? Initialize() : WaitForModel());
+  if (step_.parting.unmark.valid())
+    MG_RETURN_IF_ERROR(session_->Run({}, {}, {step_.parting.unmark}).status());
   if (step_.start.valid()) MG_RETURN_IF_ERROR(session_->Run({}, {}, {step_.start}).status());
   if (step_.sync != nullptr && step_.options.rank == 0) {
     MG_ASSIGN_OR_RETURN(runner_, SyncReplicasRunner::Start(session_, *step_.sync));

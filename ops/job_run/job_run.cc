@@ -21,6 +21,10 @@ Operation JobRunFinish(const Scope& scope, const Output& run) {
   return OpBuilder(scope, "MonographJobRunFinish").Input(run).Build();
 }
 
+Output JobRunFinished(const Scope& scope, const Output& run) {
+  return OpBuilder(scope, "MonographJobRunFinished").Input(run).BuildOutput();
+}
+
 Output JobRunJoin(const Scope& scope, const Output& run, int rank, bool rejoin) {
   return OpBuilder(scope, "MonographJobRunJoin")
       .Input(run)
@@ -32,7 +36,7 @@ Output JobRunJoin(const Scope& scope, const Output& run, int rank, bool rejoin) 
 namespace ops::job_run {
 namespace {
 
-Status JoinShape(ShapeContext& c) {
+Status OneScalar(ShapeContext& c) {
   c.set_output(0, PartialShape::Scalar());
   return Status();
 }
@@ -58,11 +62,12 @@ void Define(OpRegistry* registry) {
   registry->Add(OnRun("MonographJobRunBegin"));
   registry->Add(OnRun("MonographJobRunReady"));
   registry->Add(OnRun("MonographJobRunFinish"));
+  registry->Add(OnRun("MonographJobRunFinished").Output("finished: bool").Shape(OneScalar));
   registry->Add(OnRun("MonographJobRunJoin")
                     .Output("joined: int32")
                     .Attr("rank: int")
                     .Attr("rejoin: bool = false")
-                    .Shape(JoinShape));
+                    .Shape(OneScalar));
 }
 
 }  // namespace ops::job_run

@@ -24,6 +24,8 @@ Operation JobRunBegin(const Scope& scope, const Output& run);
 Operation JobRunReady(const Scope& scope, const Output& run);
 // The run has ended as it should.
 Operation JobRunFinish(const Scope& scope, const Output& run);
+// A bool scalar: whether it has.
+Output JobRunFinished(const Scope& scope, const Output& run);
 
 enum class JobRunJoined : int32_t {
   kJoined = 0,

@@ -39,6 +39,10 @@ class JobRunResource : public Resource {
     MutexLock lock(mutex_);
     finished_ = ready_;
   }
+  bool finished() {
+    MutexLock lock(mutex_);
+    return finished_;
+  }
   JobRunJoined Join(int64_t rank, bool rejoin) {
     MutexLock lock(mutex_);
     if (!ready_) return JobRunJoined::kNotReady;
@@ -98,6 +102,16 @@ class FinishKernel : public Kernel {
   }
 };
 
+class FinishedKernel : public Kernel {
+ public:
+  explicit FinishedKernel(const KernelConstruction&) {}
+  Status Compute(KernelContext& c) override {
+    MG_ASSIGN_OR_RETURN(const auto run, FindResource<JobRunResource>(c));
+    c.set_output(0, Tensor::Scalar(run->finished()));
+    return Status();
+  }
+};
+
 class JoinKernel : public Kernel {
  public:
   explicit JoinKernel(const KernelConstruction& k)
@@ -121,6 +135,7 @@ void RegisterCpu(KernelRegistry* registry) {
   AddHandleKernel<BeginKernel>(registry, "MonographJobRunBegin");
   AddHandleKernel<ReadyKernel>(registry, "MonographJobRunReady");
   AddHandleKernel<FinishKernel>(registry, "MonographJobRunFinish");
+  AddHandleKernel<FinishedKernel>(registry, "MonographJobRunFinished");
   AddHandleKernel<JoinKernel>(registry, "MonographJobRunJoin");
 }
 

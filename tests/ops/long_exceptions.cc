@@ -196,8 +196,8 @@ const std::vector<std::pair<const char*, Ops>>& Others() {
       {"waits for other tasks, and an abort ends that",
        {"MonographStepGateWait", "CollectiveReduceV2", "CollectiveGatherV2",
         "CollectiveBcastRecvV2", "CollectiveBcastSendV2", "MonographAllReduce", "MonographJobRun",
-        "MonographJobRunBegin", "MonographJobRunFinish", "MonographJobRunJoin",
-        "MonographJobRunReady"}},
+        "MonographJobRunBegin", "MonographJobRunFinish", "MonographJobRunFinished",
+        "MonographJobRunJoin", "MonographJobRunReady"}},
   };
   return others;
 }

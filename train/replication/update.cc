@@ -10,6 +10,7 @@
 #include "ops/constant/constant.h"
 #include "ops/control/control.h"
 #include "ops/elementwise/elementwise.h"
+#include "ops/job_run/job_run.h"
 #include "ops/sparse_training/sparse_training.h"
 #include "ops/variable/variable.h"
 #include "train/all_reduce.h"
@@ -19,8 +20,11 @@
 namespace monograph::replication {
 namespace {
 
-// Instance keys of the broadcast and of the end; all-reduces count from 1, one per bucket.
-constexpr int kBroadcastKey = 1 << 20, kFinishKey = kBroadcastKey - 1;
+// Instance keys of the broadcast, the end of the data and the end of all; all-reduces count from 1,
+// one per bucket.
+constexpr int kBroadcastKey = 1 << 20, kFinishKey = kBroadcastKey - 1, kMeetKey = kFinishKey - 1;
+// The others wait while the chief evaluates.
+constexpr double kMeetSeconds = 600;
 
 using Gradients = std::vector<Gradient>;  // by variable
 
@@ -118,6 +122,30 @@ Status AddMirroredUpdate(Draft* draft, ReplicatedStep* step) {
   return Status();
 }
 
+// A client's mark is a run of its own at its worker, which outlives the client: it is finished or
+// not. They meet in the group of the gradients, which hears when a client ends.
+void AddParting(const Draft& draft, CollectiveGroup group, ReplicatedStep* step) {
+  const std::vector<std::string>& workers = draft.options.worker_names;
+  if (workers.size() != static_cast<size_t>(group.size)) return;
+  const Scope scope = draft.scope.SubScope("parting");
+  Outputs runs;
+  for (size_t rank = 0; rank < workers.size(); ++rank) {
+    const Scope there = scope.WithDevice(workers[rank] + "/device:CPU:0");
+    const std::string name = "parting_" + std::to_string(rank);
+    runs.push_back(JobRun(there.WithOpName(name), name));
+    step->parting.marked.push_back(JobRunFinished(there, runs.back()));
+  }
+  const Output mine = runs[static_cast<size_t>(draft.options.rank)];
+  const Scope here = scope.ColocateWith(mine);
+  step->parting.unmark = JobRunBegin(here.WithOpName("unmark"), mine);
+  step->parting.mark = JobRunFinish(
+      here.WithOpName("mark").WithControlDependencies({JobRunReady(here, mine)}), mine);
+  const Scope beside = scope.ColocateWith(step->global_step.handle);
+  group.timeout_seconds = kMeetSeconds;
+  step->parting.meet =
+      CollectiveReduce(beside.WithOpName("meet"), Const(beside, int64_t{0}), group, kMeetKey);
+}
+
 // between_graph, replicated: the workers' gradients are all-reduced. Before the first step worker
 // 0's values go to all.
 Status AddReducedUpdate(Draft* draft, ReplicatedStep* step) {
@@ -137,6 +165,7 @@ Status AddReducedUpdate(Draft* draft, ReplicatedStep* step) {
   const Scope finish = draft->scope.SubScope("finish").ColocateWith(step->global_step.handle);
   const Output ended = ResourceCountUpTo(finish, step->global_step.handle, 0, DT_INT64);
   step->finish = CollectiveReduce(finish, ended, group, kFinishKey);
+  AddParting(*draft, group, step);
   // Slots and the scale of the loss are sent, too: worker 0 may have restored all that is
   // initialised.
   Outputs handles, values;

@@ -112,6 +112,7 @@ const Reasons& WithoutGoldenCase() {
       {"MonographJobRunBegin", "has state: tests/multiprocess/job_run_test"},
       {"MonographJobRunReady", "has state: tests/multiprocess/job_run_test"},
       {"MonographJobRunFinish", "has state: tests/multiprocess/job_run_test"},
+      {"MonographJobRunFinished", "has state: tests/multiprocess/job_run_test"},
       {"MonographJobRunJoin", "has state: tests/multiprocess/job_run_test"},
       {"ResourceApplyGradientDescent", "by hand: tests/ops/variable_test"},
       {"ResourceApplyMomentum", "by hand: tests/ops/variable_test"},

@@ -69,6 +69,7 @@ inline const std::map<std::string, std::string>& WithoutGpuKernel() {
       {"MonographJobRunBegin", host},
       {"MonographJobRunReady", host},
       {"MonographJobRunFinish", host},
+      {"MonographJobRunFinished", host},
       {"MonographJobRunJoin", host},
       {"ControlTrigger", flow},
       {"Enter", flow},
