@@ -72,11 +72,13 @@ Status MonitoredTrainingSession::Part() {
     // After a loss the chief may have restored an older checkpoint than the last.
     if (trainer_->global_step() < reached_) MG_RETURN_IF_ERROR(trainer_->Train(reached_));
     MG_RETURN_IF_ERROR(session_->Run({}, {}, {step_.parting.mark}).status());
+    marked_ = true;
     return session_->Run({}, {}, {step_.parting.meet}).status();
   });
 }
 
 Result<bool> MonitoredTrainingSession::HaveAllParted() {
+  if (!marked_) return false;
   MG_ASSIGN_OR_RETURN(const std::vector<Tensor> marked, session_->Run({}, step_.parting.marked));
   return std::all_of(marked.begin(), marked.end(),
                      [](const Tensor& mark) { return mark.scalar<bool>(); });
@@ -165,6 +167,7 @@ Status MonitoredTrainingSession::Begin() {
     MG_ASSIGN_OR_RETURN(parted_, HaveAllParted());
     if (parted_) return Status();
   }
+  marked_ = false;
   auto trainer = std::make_unique<Trainer>(session_.get(), step_, feeds_, feed_, std::move(how));
   MG_RETURN_IF_ERROR(trainer->Start());
   trainer_ = std::move(trainer);

@@ -137,6 +137,7 @@ class MonitoredTrainingSession {
   bool trained_ = false;        // the last Train was OK, and no failure has ended anything since
   int64_t reached_ = 0;         // global step at its end
   bool parting_ = false;        // Part has begun
+  bool marked_ = false;         // and this client has said so, which its worker may have forgotten
   bool parted_ = false;         // and what it waits for is there, though the session may not be
   int attempts_ = 0;            // since the last new step
   Clock::time_point deadline_;  // of these attempts

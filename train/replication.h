@@ -135,9 +135,9 @@ struct ReplicatedStep {
   Operation finish;
   // between_graph, replicated: such clients leave together (MonitoredTrainingSession::Close), since
   // one that loses the answer to its last step finds nobody to make it with again. Each runs `mark`
-  // when it has nothing left to train, and then `meet`, which ends when all do. `marked` are bools,
-  // by rank: they tell one that loses that answer, too, whether all others may have gone. Each runs
-  // `unmark` before it trains. Not valid with one client.
+  // when it has nothing left to train, and then `meet`, which ends when all do. `marked` are the
+  // others' marks, bools: they tell one that loses that answer, too, whether all may have gone.
+  // Each runs `unmark` before it trains. Not valid with one client.
   struct Parting {
     Operation mark, unmark, meet;
     Outputs marked;

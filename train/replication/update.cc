@@ -133,7 +133,8 @@ void AddParting(const Draft& draft, CollectiveGroup group, ReplicatedStep* step)
     const Scope there = scope.WithDevice(workers[rank] + "/device:CPU:0");
     const std::string name = "parting_" + std::to_string(rank);
     runs.push_back(JobRun(there.WithOpName(name), name));
-    step->parting.marked.push_back(JobRunFinished(there, runs.back()));
+    if (rank != static_cast<size_t>(draft.options.rank))
+      step->parting.marked.push_back(JobRunFinished(there, runs.back()));
   }
   const Output mine = runs[static_cast<size_t>(draft.options.rank)];
   const Scope here = scope.ColocateWith(mine);
