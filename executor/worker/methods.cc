@@ -5,6 +5,7 @@
 #include <google/protobuf/stubs/logging.h>
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "base/log.h"
@@ -48,6 +49,9 @@ control::Method ProtoMethod(Handler handler) {
 
 constexpr size_t kConnectionsRemembered = 256;
 constexpr int kClosers = 2;
+// A client sends a heartbeat each half second. The second time is longer than what a lost client is
+// given (control::ServerOptions::silence_timeout).
+constexpr std::chrono::milliseconds kSilence{600}, kLongestSilence{3000}, kLookAgain{20};
 
 // Describes the way to each peer; peers with the same way share one entry.
 void DescribeLanes(const std::vector<std::string>& ways, wire::ConnectSessionResponse* response) {
@@ -72,11 +76,32 @@ struct Empty {
 ControlMethods::ControlMethods(Worker* worker, const OpRegistry* ops, std::string cluster)
     : worker_(*worker), ops_(ops), cluster_(std::move(cluster)), closer_("mg-close", kClosers) {}
 
-bool ControlMethods::OwnSession(uint64_t connection, uint64_t session) {
+bool ControlMethods::OwnSession(const std::shared_ptr<const control::ConnectionInfo>& connection,
+                                uint64_t session) {
   MutexLock lock(mutex_);
-  if (std::find(gone_.begin(), gone_.end(), connection) != gone_.end()) return false;
-  owned_[connection].push_back(session);
+  if (std::find(gone_.begin(), gone_.end(), connection->id) != gone_.end()) return false;
+  Owned& owned = owned_[connection->id];
+  owned.connection = connection;
+  owned.sessions.push_back(session);
   return true;
+}
+
+bool ControlMethods::HasSilentClient(uint64_t but) const {
+  const auto now = Clock::now();
+  return std::any_of(owned_.begin(), owned_.end(), [&](const auto& entry) {
+    const auto heard = entry.second.connection->heard->load();
+    return entry.first != but && heard != Clock::time_point() && now - heard > kSilence;
+  });
+}
+
+void ControlMethods::WaitForSilentClients(const CallContext& context) {
+  const auto until = std::min(context.deadline, Clock::now() + kLongestSilence);
+  MutexLock lock(mutex_);
+  while ((being_freed_ > 0 || HasSilentClient(context.connection->id)) && Clock::now() < until) {
+    lock.Unlock();
+    std::this_thread::sleep_for(kLookAgain);  // nothing tells of a heartbeat
+    lock.Lock();
+  }
 }
 
 Status ControlMethods::CheckNotDraining() {
@@ -101,10 +126,11 @@ std::map<std::string, control::Method> ControlMethods::Map() {
   methods["CreateSession"] = ProtoMethod<wire::CreateSessionRequest, wire::CreateSessionResponse>(
       [this](const CallContext& context, const wire::CreateSessionRequest& request,
              wire::CreateSessionResponse* response) {
+        WaitForSilentClients(context);
         MG_RETURN_IF_ERROR(CheckNotDraining());
         MG_ASSIGN_OR_RETURN(*response->mutable_transport_address(),
                             worker_.CreateSession(request.session()));
-        if (OwnSession(context.connection->id, request.session())) return Status();
+        if (OwnSession(context.connection, request.session())) return Status();
         (void)worker_.CloseSession(request.session());
         return Cancelled("the client is gone");
       });
@@ -192,8 +218,9 @@ void ControlMethods::ClientGone(const control::ConnectionInfo& connection, const
     if (gone_.size() > kConnectionsRemembered) gone_.pop_front();
     auto it = owned_.find(connection.id);
     if (it == owned_.end()) return;
-    sessions = std::move(it->second);
+    sessions = std::move(it->second.sessions);
     owned_.erase(it);
+    ++being_freed_;
   }
   // If it is this server that ends the connections, no client is lost.
   const Status lost =
@@ -209,6 +236,8 @@ void ControlMethods::ClientGone(const control::ConnectionInfo& connection, const
               why.message());
       if (!closed.ok()) LogWarning(closed.ToString());
     }
+    MutexLock lock(mutex_);
+    --being_freed_;
   });
 }
 

@@ -5,9 +5,11 @@
 // Threads: all methods, and those of Map, may be called from any thread.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -37,8 +39,20 @@ class ControlMethods {
   void Join() { closer_.Join(/*finish_queue=*/true); }
 
  private:
+  using Clock = std::chrono::steady_clock;
+  // Of one connection.
+  struct Owned {
+    std::shared_ptr<const control::ConnectionInfo> connection;
+    std::vector<uint64_t> sessions;
+  };
+
   // False if the connection has ended: then nobody would close the session.
-  bool OwnSession(uint64_t connection, uint64_t session);
+  bool OwnSession(const std::shared_ptr<const control::ConnectionInfo>& connection,
+                  uint64_t session);
+  // Until clients that say nothing have said something, or are lost and their steps have ended: a
+  // step of a client whose machine is gone must not update what the next client has restored.
+  void WaitForSilentClients(const control::CallContext& context);
+  bool HasSilentClient(uint64_t but) const MG_REQUIRES(mutex_);
   Status CheckNotDraining();
 
   Worker& worker_;
@@ -46,7 +60,8 @@ class ControlMethods {
   const std::string cluster_;
   Mutex mutex_;
   bool draining_ MG_GUARDED_BY(mutex_) = false;
-  std::map<uint64_t, std::vector<uint64_t>> owned_ MG_GUARDED_BY(mutex_);  // sessions by connection
+  std::map<uint64_t, Owned> owned_ MG_GUARDED_BY(mutex_);  // by connection
+  int being_freed_ MG_GUARDED_BY(mutex_) = 0;              // clients that are gone, with sessions
   // The connections that ended last: calls of theirs may still be running.
   std::deque<uint64_t> gone_ MG_GUARDED_BY(mutex_);
   // Closes the sessions of clients that are gone.

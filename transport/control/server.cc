@@ -394,6 +394,8 @@ asio::awaitable<void> Server::Impl::ServeHeartbeat(std::shared_ptr<Connection> c
       break;
     }
     heard->pulse.Heard(now);
+    const auto token = peer_of_token_.find(connection->peer_hello().token);
+    if (token != peer_of_token_.end()) peers_.at(token->second).info->heard->store(now);
     Frame pong;
     pong.type = FrameType::kPong;
     pong.id = frame.id;

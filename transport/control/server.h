@@ -15,6 +15,7 @@
 // RefusalLog says.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -34,6 +35,10 @@ struct ConnectionInfo {
   uint64_t id = 0;      // never reused by this server
   std::string address;  // "127.0.0.1:40312"
   Hello hello;          // what the peer said of itself
+  // When a heartbeat of the peer came last; the epoch before the first. Default order: once per
+  // ping.
+  std::shared_ptr<std::atomic<std::chrono::steady_clock::time_point>> heard =
+      std::make_shared<std::atomic<std::chrono::steady_clock::time_point>>();
 
   // "/job:client/replica:0/task:0 at 127.0.0.1:40312"
   std::string name() const;

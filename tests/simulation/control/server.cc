@@ -247,6 +247,8 @@ void Server::Impl::Over(Peer& peer, Status why, bool on_purpose) {
 void Server::Impl::GotPing(Peer& peer, const Frame& frame) {
   const simulation::Clock::time_point now = simulation::Clock::now();
   peer.pulse->Heard(now);
+  const auto guarded = peer_of_token_.find(peer.info->hello.token);
+  if (guarded != peer_of_token_.end()) peers_.at(guarded->second)->info->heard->store(now);
   Frame pong;
   pong.type = FrameType::kPong;
   pong.id = frame.id;
