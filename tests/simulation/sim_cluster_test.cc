@@ -12,6 +12,7 @@
 #include "ops/control/control.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/variable/variable.h"
+#include "tests/simulation/host.h"
 
 namespace monograph {
 namespace {
@@ -131,6 +132,33 @@ TEST_F(SimulatedCluster, NamesATaskThatIsKilledAtOnceAndMeetsTheNextOneInItsPlac
   const auto again = Connect();
   ASSERT_NE(again, nullptr);
   EXPECT_TRUE(Run(*again, counting_.add).ok());
+}
+
+// The next client begins before the daemons know that the first one is lost, whose gradient is
+// still on its way.
+TEST_F(SimulatedCluster, OpensASessionOnlyWhenTheStepsOfAClientWhoseMachineIsGoneHaveEnded) {
+  const int gone = network_.AddHost("gone");
+  std::thread first([&] {
+    const simulation::OnHost there(gone);
+    const auto session = Connect();
+    ASSERT_NE(session, nullptr);
+    EXPECT_TRUE(Run(*session, counting_.first).ok());
+    network_.SetLink(cluster_.HostOf("worker-0"), cluster_.HostOf("ps-0"),
+                     {.delay = milliseconds(1400)});
+    std::thread crash([&] {
+      std::this_thread::sleep_for(milliseconds(100));
+      network_.Crash(gone);
+    });
+    EXPECT_FALSE(Run(*session, counting_.add).ok());
+    crash.join();
+  });
+  first.join();
+  std::this_thread::sleep_for(milliseconds(700));
+  const auto next = Connect();
+  ASSERT_NE(next, nullptr);
+  ASSERT_TRUE(Run(*next, counting_.first).ok());
+  std::this_thread::sleep_for(seconds(2));
+  EXPECT_EQ(Count(*next), 0);
 }
 
 // The client gives the step up before anybody has noticed the cut: what a member sends cannot
