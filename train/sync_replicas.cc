@@ -165,9 +165,9 @@ Result<SyncReplicasStep> SyncReplicas::ApplyGradients(const Scope& scope,
                           .required = options_.replicas_to_aggregate};
   if (static_cast<size_t>(options_.rank) < options_.replica_names.size())
     replica.name = options_.replica_names[static_cast<size_t>(options_.rank)];
-  step.train = AssignVariable(home.WithOpName("train"), local_step.handle,
-                              StepGateWait(home.WithOpName("wait").WithControlDependencies(pushes),
-                                           gate, local_step.value, replica));
+  step.reached = StepGateWait(home.WithOpName("wait").WithControlDependencies(pushes), gate,
+                              local_step.value, replica);
+  step.train = AssignVariable(home.WithOpName("train"), local_step.handle, step.reached);
   initializers.push_back(global_step.initializer);
 
   // The chief's start: once the operations `after` have run, makes fresh accumulators, sets their

@@ -72,6 +72,9 @@ struct SyncReplicasStep {
   // Every worker: sends this worker's gradients, and ends when the update that they are for is
   // applied.
   Operation train;
+  // int64, fetched with `train`: the global step that this update, or a later one, has made. The
+  // variable may be of the next run by then.
+  Output reached;
   // Every worker, once before `train`, and again after a restart.
   Operation local_init;
   // True once the chief has run `init` or `chief_init`.

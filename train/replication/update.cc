@@ -204,9 +204,7 @@ Status AddSyncUpdate(Draft* draft, ReplicatedStep* step) {
           .ApplyGradients(draft->scope, Pairs(draft->variables[0], GradientsOf(*draft, 0)),
                           step->global_step));
   const Scope home = draft->scope.WithDevice(draft->home);
-  const Output after =
-      ReadVariable(home.WithControlDependencies({made.train}), step->global_step.handle);
-  step->updates = Sub(home.WithOpName("updates"), after, Const(home, int64_t{1}));
+  step->updates = Sub(home.WithOpName("updates"), made.reached, Const(home, int64_t{1}));
   step->train = made.train;
   step->start = made.local_init;
   step->finish = made.finish;
