@@ -545,6 +545,65 @@ def crosses():
     fails("SparseCrossHashed", "salt", list(columns["words"]) + [ints(0, L), np.array(True), ints([1, 2, 3], L)])
 
 
+def candidates():
+    family("candidates")
+    true = ints([[0, 1], [3, 4], [0, 9]], L)
+    seeds = dict(seed=12, seed2=34)
+    for op in (
+        "UniformCandidateSampler", "LogUniformCandidateSampler", "LearnedUnigramCandidateSampler",
+        "ThreadUnsafeUnigramCandidateSampler"
+    ):
+        for unique in (True, False):
+            for n, most in ((5, 10), (10, 10), (16, 16), (40, 1000), (300, 100000)):
+                if op.startswith("LogUniform") or n < most or unique:
+                    label = "%d_of_%d%s" % (n, most, "_unique" if unique else "")
+                    case(op, label, [true], num_true=2, num_sampled=n, unique=unique, range_max=most, **seeds)
+        case(op, "more_than_range", [true], num_true=2, num_sampled=50, unique=False, range_max=10, **seeds)
+        case(op, "seed2", [true], num_true=2, num_sampled=5, unique=True, range_max=100, seed2=-7)
+        case(op, "large_seeds", [true], num_true=2, num_sampled=5, unique=True, range_max=100, seed=-1, seed2=1 << 40)
+        case(op, "no_rows", [true[:0]], num_true=2, num_sampled=5, unique=True, range_max=100, **seeds)
+        fails(op, "range", [true], num_true=2, num_sampled=11, unique=True, range_max=10, **seeds)
+        fails(op, "true", [true], num_true=2, num_sampled=5, unique=True, range_max=9, **seeds)
+        fails(op, "negative", [-true], num_true=2, num_sampled=5, unique=True, range_max=10, **seeds)
+        fails(op, "columns", [true], num_true=3, num_sampled=5, unique=True, range_max=10, **seeds)
+        fails(op, "vector", [true[0]], num_true=2, num_sampled=5, unique=True, range_max=10, **seeds)
+    for op in ("UniformCandidateSampler", "LogUniformCandidateSampler"):
+        case(op, "huge", [true], num_true=2, num_sampled=20, unique=True, range_max=(1 << 62) + 5, **seeds)
+    op = "FixedUnigramCandidateSampler"
+    weights = [0.5, 3, 0.25, 7, 1, 1, 0, 2.5, 0.125, 4]
+    for unique in (True, False):
+        for distortion in (1.0, 0.75, 0.0):
+            label = "%s%s" % (distortion, "_unique" if unique else "")
+            case(
+                op, label, [true], num_true=2, num_sampled=6, unique=unique, range_max=10, unigrams=weights,
+                distortion=distortion, **seeds
+            )
+    many = [float(x) for x in base.rng("weights").uniform(0, 1, 1000).astype(F)]
+    case(op, "many", [true], num_true=2, num_sampled=200, unique=True, range_max=1000, unigrams=many, **seeds)
+    case(op, "reserved", [true], num_true=2, num_sampled=6, unique=False, range_max=12, num_reserved_ids=2, unigrams=weights, **seeds)
+    for shard in (0, 1, 2):
+        few = [1.0, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]
+        of = (len(few) - shard + 2) // 3
+        case(
+            op, "shard_%d" % shard, [ints([[0, 1]], L)], num_true=2, num_sampled=3, unique=False, range_max=of,
+            num_shards=3, shard=shard, unigrams=few, **seeds
+        )
+    fails(op, "no_weights", [true], num_true=2, num_sampled=6, unique=True, range_max=10, **seeds)
+    fails(op, "two", [true], num_true=2, num_sampled=6, unique=True, range_max=10, unigrams=weights, vocab_file="x", **seeds)
+    fails(op, "no_file", [true], num_true=2, num_sampled=6, unique=True, range_max=10, vocab_file="/no such file", **seeds)
+    fails(op, "size", [true], num_true=2, num_sampled=6, unique=True, range_max=11, unigrams=weights, **seeds)
+    for unique in (True, False):
+        case("AllCandidateSampler", "unique_%d" % unique, [true], num_true=2, num_sampled=10, unique=unique, **seeds)
+    fails("AllCandidateSampler", "true", [true], num_true=2, num_sampled=9, unique=True, **seeds)
+    sampled = ints([3, 7, 0, 3, 100, -4], L)
+    case("ComputeAccidentalHits", "some", [true, sampled], num_true=2)
+    case("ComputeAccidentalHits", "repeated", [ints([[3, 3], [-4, 0]], L), sampled], num_true=2)
+    case("ComputeAccidentalHits", "none", [true, sampled[4:]], num_true=2)
+    case("ComputeAccidentalHits", "nothing_sampled", [true, sampled[:0]], num_true=2)
+    case("ComputeAccidentalHits", "no_rows", [true[:0], sampled], num_true=2)
+    fails("ComputeAccidentalHits", "columns", [true, sampled], num_true=1)
+    fails("ComputeAccidentalHits", "matrix", [true, sampled.reshape(2, 3)], num_true=2)
+
 
 # ---- random -------------------------------------------------------------------------------------------------------
 
@@ -1042,6 +1101,7 @@ MAKERS = dict(
     sparse_arithmetic=sparse_arithmetic,
     sets=sets,
     crosses=crosses,
+    candidates=candidates,
     stateless=stateless,
     texts=texts,
     example=example,

@@ -49,6 +49,7 @@ using Types = std::vector<DType>;
 using Shapes = std::vector<PartialShape>;
 using Names = std::vector<std::string>;
 using Sizes = std::vector<int64_t>;
+using Weights = std::vector<float>;
 
 struct HostileNode {
   const char* op;
@@ -80,6 +81,17 @@ const std::vector<HostileNode>& Nodes() {
                  {"dense_types", Types(dense, DT_INT64)},
                  {"out_type", DT_INT64},
                  {"internal_type", DT_INT64}};
+  };
+  const auto sampled = [](int64_t num_sampled, bool unique, int64_t range) {
+    return Attrs{{"num_true", int64_t{1}},
+                 {"num_sampled", num_sampled},
+                 {"unique", unique},
+                 {"range_max", range}};
+  };
+  const auto weighted = [sampled](int64_t range, const Attrs& more) {
+    Attrs attrs = sampled(2, true, range);
+    for (const auto& [name, value] : more.values()) attrs.Set(name, value);
+    return attrs;
   };
   static const std::vector<HostileNode> nodes = {
       {"SparseTensorDenseMatMul", "a result whose size wraps",
@@ -317,6 +329,55 @@ const std::vector<HostileNode>& Nodes() {
                        Zeros(DT_INT64, {0, 2}), Zeros(DT_INT64, {0}), Dims({1, 1})};
        },
        {{"set_operation", "union"}, {"validate_indices", false}}},
+      {"UniformCandidateSampler", "more classes than int32 counts",
+       [] { return Inputs{Zeros(DT_INT64, {1, 1})}; }, sampled(kWide, false, 5)},
+      {"UniformCandidateSampler", "more unique classes than there are",
+       [] { return Inputs{Zeros(DT_INT64, {1, 1})}; }, sampled(6, true, 5)},
+      {"UniformCandidateSampler", "huge rows of nothing",
+       [] { return Inputs{Zeros(DT_INT64, {kHuge, 0})}; }, sampled(5, true, 5)},
+      {"LogUniformCandidateSampler", "the longest range",
+       [] { return Inputs{Dims({kMost - 1}).Reshaped(Shape{1, 1})}; }, sampled(5, true, kMost),
+       true},
+      {"LogUniformCandidateSampler", "a class that the range lacks",
+       [] { return Inputs{Dims({kMost}).Reshaped(Shape{1, 1})}; }, sampled(5, true, kMost)},
+      {"LearnedUnigramCandidateSampler", "a range that int32 does not count",
+       [] { return Inputs{Zeros(DT_INT64, {1, 1})}; }, sampled(5, true, kMost32)},
+      {"ThreadUnsafeUnigramCandidateSampler", "a negative class",
+       [] { return Inputs{Dims({-1}).Reshaped(Shape{1, 1})}; }, sampled(5, true, 9)},
+      {"FixedUnigramCandidateSampler", "fewer weights than the range",
+       [] { return Inputs{Zeros(DT_INT64, {1, 1})}; }, weighted(kMost32, {{"unigrams", Weights{1}}})},
+      {"FixedUnigramCandidateSampler", "a range that int32 does not count",
+       [] { return Inputs{Zeros(DT_INT64, {1, 1})}; }, weighted(kMost, {{"unigrams", Weights{1}}})},
+      {"FixedUnigramCandidateSampler", "more reserved classes than the range",
+       [] { return Inputs{Zeros(DT_INT64, {1, 1})}; },
+       weighted(2, {{"unigrams", Weights{1}}, {"num_reserved_ids", int64_t{kMost32}}})},
+      {"FixedUnigramCandidateSampler", "a shard that there is not",
+       [] { return Inputs{Zeros(DT_INT64, {1, 1})}; },
+       weighted(1, {{"unigrams", Weights{1}}, {"num_shards", int64_t{2}}, {"shard", int64_t{kMost32}}})},
+      {"FixedUnigramCandidateSampler", "weights of which one can be drawn",
+       [] { return Inputs{Zeros(DT_INT64, {1, 1})}; }, weighted(3, {{"unigrams", Weights{0, 1, -1}}})},
+      {"FixedUnigramCandidateSampler", "weights that are no numbers",
+       [] { return Inputs{Zeros(DT_INT64, {1, 1})}; },
+       weighted(2, {{"unigrams", Weights{std::numeric_limits<float>::quiet_NaN(),
+                                         std::numeric_limits<float>::infinity()}}}),
+       true},
+      {"AllCandidateSampler",
+       "more classes than int32 counts",
+       [] { return Inputs{Zeros(DT_INT64, {1, 1})}; },
+       {{"num_true", int64_t{1}}, {"num_sampled", kWide}, {"unique", true}}},
+      {"ComputeAccidentalHits",
+       "huge rows of nothing",
+       [] {
+         return Inputs{Zeros(DT_INT64, {kHuge, 0}), Dims({1, 2})};
+       },
+       {{"num_true", int64_t{0}}},
+       true},
+      {"ComputeAccidentalHits",
+       "a negative number of columns",
+       [] {
+         return Inputs{Zeros(DT_INT64, {1, 1}), Dims({1, 2})};
+       },
+       {{"num_true", int64_t{-1}}}},
       {"SelectV2", "a result whose size wraps",
        [] {
          return Inputs{Zeros(DT_BOOL, {1 << 22, 1, 1}), Floats({1 << 21, 1}), Floats({1 << 21})};

@@ -76,6 +76,8 @@ const std::vector<std::pair<const char*, Ops>>& Likenesses() {
       {"SparseSparseMaximum", {"SparseSparseMinimum"}},
       {"SparseDenseCwiseMul", {"SparseDenseCwiseAdd", "SparseDenseCwiseDiv"}},
       {"SparseToSparseSetOperation", {"DenseToSparseSetOperation"}},
+      {"UniformCandidateSampler", {"LogUniformCandidateSampler"}},
+      {"LearnedUnigramCandidateSampler", {"ThreadUnsafeUnigramCandidateSampler"}},
       {"MatrixDiag", {"MatrixDiagV2", "MatrixDiagV3"}},
       {"MatrixDiagPartV2", {"MatrixDiagPart", "MatrixDiagPartV3"}},
       {"StridedSlice", {"Slice", "DiagPart"}},

@@ -241,6 +241,35 @@ void AddCrossesAndSets(std::vector<LongRun>* runs) {
        " of many groups"});
 }
 
+void AddCandidates(std::vector<LongRun>* runs) {
+  const auto attrs = [](int64_t num_sampled, bool unique) {
+    return Attrs{{"num_true", int64_t{1}},
+                 {"num_sampled", num_sampled},
+                 {"unique", unique},
+                 {"range_max", 40 * kMillion}};
+  };
+  const auto one = [] { return std::vector{Zeros64({1, 1})}; };
+  runs->push_back({"UniformCandidateSampler", one, attrs(kRow, false)});
+  runs->push_back({"UniformCandidateSampler", one, attrs(kRow / 4, true), " of unique ones"});
+  runs->push_back({"LearnedUnigramCandidateSampler",
+                   [] {
+                     return std::vector{Zeros64({kRow, 1})};
+                   },
+                   attrs(1, false)});
+  Attrs fixed = attrs(kRow, false);
+  fixed.Set("range_max", int64_t{3});
+  fixed.Set("unigrams", std::vector<float>{1, 2, 3});
+  runs->push_back({"FixedUnigramCandidateSampler", one, fixed});
+  runs->push_back({"AllCandidateSampler",
+                   one,
+                   {{"num_true", int64_t{1}}, {"num_sampled", 6 * kRow}, {"unique", true}}});
+  runs->push_back({"ComputeAccidentalHits",
+                   [] {
+                     return std::vector{Downwards(kRow / 5), Numbers<int64_t>(kRow / 5)};
+                   },
+                   {{"num_true", int64_t{1}}}});
+}
+
 void AddDiagonals(std::vector<LongRun>* runs) {
   const int64_t n = 8000;
   runs->push_back({"Diag", [=] { return std::vector{Floats({n})}; }});
@@ -616,6 +645,7 @@ std::vector<LongRun> NumberRuns() {
   AddSegments(&runs);
   AddSparse(&runs);
   AddCrossesAndSets(&runs);
+  AddCandidates(&runs);
   AddDiagonals(&runs);
   AddMoves(&runs);
   AddScatters(&runs);
