@@ -174,7 +174,7 @@ class FixedSampler : public RangeSampler {
     }
     MG_RETURN_IF_ERROR(AddLines(text, &looks));
     if (size_ != range_) return WrongSize();
-    MG_RETURN_IF_ERROR(Pair(&looks));
+    MG_RETURN_IF_ERROR(Pair(c, &looks));
     ready_ = true;
     return Status();
   }
@@ -239,7 +239,7 @@ class FixedSampler : public RangeSampler {
     return Status();
   }
 
-  Status Pair(Looks* looks) {
+  Status Pair(const KernelContext& c, Looks* looks) {
     const auto n = static_cast<size_t>(range_);
     std::shared_ptr<void> places_room, order_room;
     std::vector<double> parts;   // of a place, of which each class has one on average
@@ -252,8 +252,11 @@ class FixedSampler : public RangeSampler {
       if (!looks->GoOn(3)) return StepAborted();
       sum += static_cast<double>(weight);
     }
-    aliases_.resize(n);
-    order.resize(n);
+    const bool whole = InPieces(c, range_, [&](int64_t, int64_t end) {
+      aliases_.resize(static_cast<size_t>(end));
+      order.resize(static_cast<size_t>(end));
+    });
+    if (!whole) return StepAborted();
     size_t low = 0, high = n;
     const auto put = [&](size_t k) {
       order[parts[k] < 1.0 ? low++ : --high] = static_cast<int32_t>(k);
@@ -272,12 +275,15 @@ class FixedSampler : public RangeSampler {
       parts[large] -= 1.0 - parts[small];
       put(large);
     }
-    for (size_t k = 0; k < n; ++k) aliases_[k].own = static_cast<float>(parts[k]);
+    for (size_t k = 0; k < n; ++k) {
+      if (!looks->GoOn(2)) return StepAborted();
+      aliases_[k].own = static_cast<float>(parts[k]);
+    }
     // Those that are left have about one; they keep all of it.
-    const auto whole = [&](size_t begin, size_t end) {
-      for (size_t i = begin; i < end; ++i) aliases_[static_cast<size_t>(order[i])] = {1, order[i]};
-    };
-    whole(0, low), whole(high, n);
+    for (size_t i = 0; i < n; ++i) {
+      if (!looks->GoOn(2)) return StepAborted();
+      if (i < low || i >= high) aliases_[static_cast<size_t>(order[i])] = {1, order[i]};
+    }
     return Status();
   }
 
