@@ -24,6 +24,7 @@
 #include "ops/array/array.h"
 #include "ops/batch_norm/batch_norm.h"
 #include "ops/bias/bias.h"
+#include "ops/candidate_sampler/candidate_sampler.h"
 #include "ops/cast/cast.h"
 #include "ops/collective/collective.h"
 #include "ops/concat/concat.h"

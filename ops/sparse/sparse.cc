@@ -3,8 +3,6 @@
 #include "ops/sparse/sparse.h"
 
 #include "graph/gradients.h"
-#include "graph/op_def.h"
-#include "graph/shape_inference.h"
 #include "ops/cast/cast.h"
 #include "ops/concat/concat.h"
 #include "ops/constant/constant.h"
@@ -15,6 +13,7 @@
 #include "ops/scatter_nd/scatter_nd.h"
 #include "ops/shape/shape.h"
 #include "ops/slice/slice.h"
+#include "ops/sparse/sparse_shapes.h"
 #include "ops/transpose/transpose.h"
 #include "ops/types.h"
 
@@ -64,14 +63,8 @@ Output SparseTensorDenseMatMul(const Scope& scope, const SparseTensor& a, const 
 }
 
 namespace ops::sparse {
-namespace {
 
-struct Known {
-  int64_t elements, rank;  // -1: not known
-};
-
-// What inputs `first` (indices), and behind it `values` and `shape`, tell together.
-Result<Known> KnownOf(ShapeContext& c, int first, bool has_values = true) {
+Result<Known> KnownOf(ShapeContext& c, int first, bool has_values) {
   MG_ASSIGN_OR_RETURN(const PartialShape indices, c.WithRank(first, 2));
   MG_ASSIGN_OR_RETURN(const PartialShape shape, c.WithRank(first + (has_values ? 2 : 1), 1));
   Known known{indices.dim(0), -1};
@@ -84,6 +77,8 @@ Result<Known> KnownOf(ShapeContext& c, int first, bool has_values = true) {
                                                 "columns of indices and dimensions of the shape"));
   return known;
 }
+
+namespace {
 
 Status ReshapeShape(ShapeContext& c) {
   MG_ASSIGN_OR_RETURN(const Known known, KnownOf(c, 0, false));
@@ -120,6 +115,18 @@ Status ConcatShape(ShapeContext& c) {
   c.set_output(0, PartialShape{elements, rank});
   c.set_output(1, PartialShape{elements});
   c.set_output(2, PartialShape{rank});
+  return Status();
+}
+
+Status SplitShape(ShapeContext& c) {
+  MG_RETURN_IF_ERROR(c.WithRank(0, 0).status());
+  MG_ASSIGN_OR_RETURN(const Known known, KnownOf(c, 1));
+  const int n = c.num_outputs() / 3;
+  for (int i = 0; i < n; ++i) {
+    c.set_output(i, PartialShape{-1, known.rank});
+    c.set_output(n + i, PartialShape{-1});
+    c.set_output(2 * n + i, PartialShape{known.rank});
+  }
   return Status();
 }
 
@@ -313,6 +320,17 @@ void Define(OpRegistry* registry) {
                     .Attr("T: type")
                     .Shape(ConcatShape)
                     .NoGradient());
+  registry->Add(OpDef("SparseSplit")
+                    .Input("split_dim: int64")
+                    .Input("indices: int64")
+                    .Input("values: T")
+                    .Input("shape: int64")
+                    .Output("output_indices: num_split * int64")
+                    .Output("output_values: num_split * T")
+                    .Output("output_shape: num_split * int64")
+                    .Attr("num_split: int >= 1")
+                    .Attr("T: type")
+                    .Shape(SplitShape));
   registry->Add(OpDef("SparseSlice")
                     .Input("indices: int64")
                     .Input("values: T")
@@ -387,6 +405,8 @@ void Define(OpRegistry* registry) {
                     .Attr("adjoint_b: bool = false")
                     .Shape(MatMulShape)
                     .Gradient(MatMulGradient));
+  DefineArithmetic(registry);
+  DefineCrossAndSets(registry);
 }
 
 }  // namespace ops::sparse

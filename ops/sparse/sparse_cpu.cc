@@ -1,20 +1,19 @@
 // CPU kernels. Values are only moved, but for sums and products; one thread goes over the elements
 // in their order.
+#include "ops/sparse/sparse_cpu.h"
+
 #include <algorithm>
 #include <array>
 #include <numeric>
 #include <vector>
 
-#include "ops/cpu/looks_cpu.h"
 #include "ops/cpu/pieces_cpu.h"
 #include "ops/cpu/slices_cpu.h"
 #include "ops/gpu/device_code.h"
 #include "ops/gpu/moves.h"
 
 namespace monograph::ops::sparse {
-namespace {
 
-// A vector of dimensions, each not negative and so many elements that int64 counts them.
 Result<std::vector<int64_t>> DimsOf(const Tensor& tensor, const char* name) {
   if (tensor.shape().rank() != 1)
     return InvalidArgument(std::string(name) + " must be a vector, not of shape " +
@@ -32,10 +31,8 @@ Result<std::vector<int64_t>> DimsOf(const Tensor& tensor, const char* name) {
   return dims;
 }
 
-// Whether indices [n, rank] and values [n] fit a shape of that rank; each index lies within it.
-// Cancelled once the step is aborted.
 Status CheckSparse(const KernelContext& c, const Tensor& indices, const Tensor* values,
-                   std::span<const int64_t> dims, bool inside = true) {
+                   std::span<const int64_t> dims, bool inside) {
   const auto rank = static_cast<int64_t>(dims.size());
   if (indices.shape().rank() != 2 || indices.shape()[1] != rank) {
     return InvalidArgument("indices of shape " + indices.shape().ToString() +
@@ -47,7 +44,7 @@ Status CheckSparse(const KernelContext& c, const Tensor& indices, const Tensor* 
   }
   Looks looks(c);
   for (int64_t i = 0; inside && i < indices.elements(); ++i) {
-    if (!looks.GoOn(3)) return Cancelled("the step was aborted");
+    if (!looks.GoOn(3)) return StepAborted();
     const int64_t at = IndexAt(indices, i), limit = dims[static_cast<size_t>(i % rank)];
     if (at >= 0 && at < limit) continue;
     return InvalidArgument("indices[" + std::to_string(i / rank) + ", " + std::to_string(i % rank) +
@@ -63,6 +60,20 @@ void CopyElement(const KernelContext& c, const Tensor& from, int64_t i, Tensor* 
                static_cast<const char*>(from.raw()) + static_cast<size_t>(i) * bytes,
                static_cast<char*>(to->raw()) + static_cast<size_t>(k) * bytes, bytes);
 }
+
+Result<std::vector<int64_t>> Sorted(const KernelContext& c, const int64_t* indices, int64_t n,
+                                    int64_t rank) {
+  std::vector<int64_t> order(static_cast<size_t>(n));
+  std::iota(order.begin(), order.end(), 0);
+  const bool sorted = StableSort(c, &order, [=](int64_t a, int64_t b) {
+    return std::lexicographical_compare(indices + a * rank, indices + (a + 1) * rank,
+                                        indices + b * rank, indices + (b + 1) * rank);
+  });
+  if (!sorted) return StepAborted();
+  return order;
+}
+
+namespace {
 
 Status ReshapeOf(KernelContext& c, const Attrs&) {
   MG_ASSIGN_OR_RETURN(const std::vector<int64_t> from, DimsOf(c.input(1), "input_shape"));
@@ -115,20 +126,6 @@ Status ReshapeOf(KernelContext& c, const Attrs&) {
     }
   }
   return Status();
-}
-
-// The elements by rows of `rank` indices, equal ones in their order. Cancelled once the step is
-// aborted.
-Result<std::vector<int64_t>> Sorted(const KernelContext& c, const int64_t* indices, int64_t n,
-                                    int64_t rank) {
-  std::vector<int64_t> order(static_cast<size_t>(n));
-  std::iota(order.begin(), order.end(), 0);
-  const bool sorted = StableSort(c, &order, [=](int64_t a, int64_t b) {
-    return std::lexicographical_compare(indices + a * rank, indices + (a + 1) * rank,
-                                        indices + b * rank, indices + (b + 1) * rank);
-  });
-  if (!sorted) return Cancelled("the step was aborted");
-  return order;
 }
 
 // Outputs 0 and 1: the elements in that order.
@@ -242,6 +239,59 @@ Status SliceOf(KernelContext& c, const Attrs&) {
     const auto k = static_cast<size_t>(d);
     shape->data<int64_t>()[d] =
         std::clamp<int64_t>(dims[k] - start[k], 0, std::max<int64_t>(0, size[k]));
+  }
+  return Status();
+}
+
+// Parts of as many indices along one dimension, where that is a multiple; else the first ones have
+// one more.
+Status SplitOf(KernelContext& c, const Attrs&) {
+  const Tensor &axis_of = c.input(0), &indices = c.input(1), &values = c.input(2);
+  MG_ASSIGN_OR_RETURN(const std::vector<int64_t> dims, DimsOf(c.input(3), "shape"));
+  MG_RETURN_IF_ERROR(CheckSparse(c, indices, &values, dims));
+  MG_ASSIGN_OR_RETURN(int64_t axis, IntOf(axis_of, "split_dim"));
+  const auto rank = static_cast<int64_t>(dims.size()), parts = int64_t{c.num_outputs() / 3};
+  if (axis < -rank || axis >= rank) {
+    return InvalidArgument("Input axis should be in range [" + std::to_string(-rank) + ", " +
+                           std::to_string(rank) + "), got " + std::to_string(axis));
+  }
+  if (axis < 0) axis += rank;
+  const int64_t size = dims[static_cast<size_t>(axis)];
+  if (parts > size) {
+    return InvalidArgument(
+        "Input num_split should be between 1 and the splitting dimension size (" +
+        std::to_string(size) + "), got " + std::to_string(parts));
+  }
+  const int64_t least = size / parts, larger = size % parts, turn = larger * (least + 1);
+  const auto part_of = [=](int64_t at) {
+    return at < turn ? at / (least + 1) : larger + (at - turn) / least;
+  };
+  const int64_t* rows = indices.data<int64_t>();
+  std::vector<int64_t> counts(static_cast<size_t>(parts));
+  Looks looks(c);
+  for (int64_t i = 0; i < values.elements(); ++i) {
+    if (!looks.GoOn(10)) return Status();
+    ++counts[static_cast<size_t>(part_of(rows[i * rank + axis]))];
+  }
+  std::vector<Tensor*> out_indices, out_values;
+  for (int64_t part = 0; part < parts; ++part) {
+    const auto k = static_cast<int>(part), n = static_cast<int>(parts);
+    const int64_t count = counts[static_cast<size_t>(part)];
+    MG_ASSIGN_OR_RETURN(out_indices.emplace_back(), c.AllocateOutput(k, Shape{count, rank}));
+    MG_ASSIGN_OR_RETURN(out_values.emplace_back(), c.AllocateOutput(n + k, Shape{count}));
+    MG_ASSIGN_OR_RETURN(Tensor * shape, c.AllocateOutput(2 * n + k, Shape{rank}));
+    std::copy(dims.begin(), dims.end(), shape->data<int64_t>());
+    shape->data<int64_t>()[axis] = least + (part < larger ? 1 : 0);
+  }
+  std::ranges::fill(counts, 0);
+  for (int64_t i = 0; i < values.elements() && looks.GoOn(20 + rank); ++i) {
+    const int64_t* row = rows + i * rank;
+    const int64_t part = part_of(row[axis]);
+    const auto k = static_cast<size_t>(part);
+    int64_t* to = out_indices[k]->data<int64_t>() + counts[k] * rank;
+    std::copy_n(row, rank, to);
+    to[axis] -= part * least + std::min(part, larger);
+    CopyElement(c, values, i, out_values[k], counts[k]++);
   }
   return Status();
 }
@@ -502,6 +552,7 @@ void RegisterCpu(KernelRegistry* registry) {
   AddForCopiedTypes<FunctionKernel<ReorderOf>>(registry, {.op = "SparseReorder"});
   AddForCopiedTypes<FunctionKernel<ConcatOf>>(registry, {.op = "SparseConcat"});
   AddForCopiedTypes<FunctionKernel<SliceOf>>(registry, {.op = "SparseSlice"});
+  AddForCopiedTypes<FunctionKernel<SplitOf>>(registry, {.op = "SparseSplit"});
   AddForTypes<FunctionKernel<SliceGradOf>>(registry, {.op = "SparseSliceGrad"}, "T", kRealTypes);
   AddForCopiedTypes<FunctionKernel<FillEmptyRowsOf>>(registry, {.op = "SparseFillEmptyRows"});
   AddForTypes<FunctionKernel<FillEmptyRowsGradOf>>(registry, {.op = "SparseFillEmptyRowsGrad"}, "T",
@@ -510,6 +561,9 @@ void RegisterCpu(KernelRegistry* registry) {
   AddForTypes<FunctionKernel<ReduceSumOf>>(registry, {.op = "SparseReduceSum"}, "T", kRealTypes);
   constexpr DType kFactors[] = {DT_FLOAT, DT_DOUBLE, DT_HALF, DT_BFLOAT16, DT_INT32, DT_INT64};
   AddForTypes<FunctionKernel<MatMulOf>>(registry, {.op = "SparseTensorDenseMatMul"}, "T", kFactors);
+  RegisterArithmetic(registry);
+  RegisterCrosses(registry);
+  RegisterSets(registry);
 }
 
 }  // namespace monograph::ops::sparse

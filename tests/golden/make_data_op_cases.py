@@ -394,6 +394,217 @@ def sparse():
     fails("SparseTensorDenseMatMul", "range", [ints([[5, 0]], L), val(F, (1,)), shape, val(F, (4, 3))])
 
 
+def sparse_arithmetic():
+    family("sparse_arithmetic")
+    at, shape = ints([[0, 0], [0, 2], [1, 0], [3, 1]], L), ints([4, 5], L)
+    other, back = ints([[0, 1], [0, 2], [2, 4], [3, 1]], L), ints([[3, 1], [0, 2], [1, 0], [0, 0]], L)
+    none = np.zeros((0, 2), L)
+    for t in NUMBERS + [np.int8, np.int16]:
+        a, b = num(t, (4,), "a", -3, 3), num(t, (4,), "b", -3, 3)
+        case("SparseAdd", SHORT[t], [at, a, shape, other, b, shape, np.array(2, t)])
+        case("SparseAdd", SHORT[t] + "_all", [at, a, shape, other, b, shape, np.array(0, t)])
+        case("SparseAddGrad", SHORT[t], [num(t, (3,)), at, other, ints([[0, 0], [0, 2], [2, 4]], L)])
+    x = val(F, (4,))
+    case("SparseAdd", "nothing", [none, x[:0], shape, none, x[:0], shape, np.array(0, F)])
+    case("SparseAdd", "nothing_left", [at, x, shape, at, -x, shape, np.array(0.1, F)])
+    case("SparseAdd", "one_empty", [at, x, shape, none, x[:0], shape, np.array(9, F)])
+    nan = np.array([np.nan, -0.0, 1, np.inf], F)
+    case("SparseAdd", "no_number", [at, nan, shape, at, nan, shape, np.array(0, F)])
+    fails("SparseAdd", "shapes", [at, x, shape, at, x, ints([4, 6], L), np.array(0, F)])
+    fails("SparseAdd", "ranks", [at, x, shape, ints([[0], [1], [2], [3]], L), x, ints([4], L), np.array(0, F)])
+    fails("SparseAdd", "values", [at, x[:3], shape, at, x, shape, np.array(0, F)])
+    fails("SparseAdd", "thresh", [at, x, shape, at, x, shape, np.zeros(1, F)])
+    case("SparseAddGrad", "empty", [x[:0], at, none, none])
+    fails("SparseAddGrad", "grads", [x, at, other, other[:2]])
+    fails("SparseAddGrad", "ranks", [x, at, np.zeros((4, 3), L), at])
+    for op in ("SparseSparseMaximum", "SparseSparseMinimum"):
+        for t in REAL:
+            case(op, SHORT[t], [at, num(t, (4,), "a"), shape, other, num(t, (4,), "b"), shape])
+        case(op, "empty", [none, x[:0], shape, other, x, shape])
+        fails(op, "shapes", [at, x, shape, at, x, ints([4, 6], L)])
+    for t in REAL:
+        case("SparseTensorDenseAdd", SHORT[t], [at, num(t, (4,), "a", 0, 1), shape, num(t, (4, 5), "b", 0, 1)])
+        for op in ("SparseDenseCwiseAdd", "SparseDenseCwiseMul", "SparseDenseCwiseDiv"):
+            case(op, SHORT[t], [at, num(t, (4,), "a", 1, 2), shape, num(t, (4, 5), "b", 1, 2)])
+    case("SparseTensorDenseAdd", "int32_indices", [at.astype(I), x, shape.astype(I), val(F, (4, 5))])
+    case("SparseTensorDenseAdd", "repeated", [at[[1, 1, 2, 1]], x, shape, val(F, (4, 5))])
+    case("SparseTensorDenseAdd", "row", [ints([[1], [4]], L), x[:2], ints([5], L), val(F, (5,))])
+    case("SparseTensorDenseAdd", "empty", [none, x[:0], shape, val(F, (4, 5))])
+    fails("SparseTensorDenseAdd", "shape", [at, x, shape, val(F, (4, 1))])
+    fails("SparseTensorDenseAdd", "range", [ints([[4, 0]], L), x[:1], shape, val(F, (4, 5))])
+    for op in ("SparseDenseCwiseAdd", "SparseDenseCwiseMul", "SparseDenseCwiseDiv"):
+        for dense in ((), (5,), (1,), (4, 1), (1, 5), (1, 1)):
+            case(op, "by_" + dims(dense), [at, x, shape, val(F, dense, "y", 1, 2)])
+        case(op, "int_by_scalar", [at, ints([-7, 7, 5, 0]), shape, ints(3)])
+        case(op, "empty", [none, x[:0], shape, val(F, (5,))])
+        fails(op, "dense", [at, x, shape, val(F, (4,))])
+        fails(op, "sparse", [at, x, ints([4, 1], L), val(F, (5,))])
+        fails(op, "rank", [at, x, shape, val(F, (2, 4, 5))])
+    rows = ints([[0, 0, 1], [0, 0, 3], [0, 1, 0], [2, 0, 0], [2, 0, 1], [2, 0, 3]], L)
+    for t in (F, D, H):
+        case("SparseSoftmax", SHORT[t], [rows, val(t, (6,)), ints([3, 2, 4], L)])
+    case("SparseSoftmax", "unordered", [back, x, shape])
+    case("SparseSoftmax", "large", [at, x * 1000, shape])
+    case("SparseSoftmax", "empty", [none, x[:0], shape])
+    fails("SparseSoftmax", "rank", [ints([[0], [1]], L), x[:2], ints([4], L)])
+    for t in ALL + SMALL:
+        case("SparseSplit", SHORT[t], [ints(1, L), at, num(t, (4,)), shape], num_split=3)
+    case("SparseSplit", "string", [ints(0, L), at, text("a", "", "b", "c"), shape], num_split=2)
+    for axis, n in ((0, 1), (0, 4), (1, 5), (-1, 2), (-2, 3)):
+        case("SparseSplit", "axis_%d_in_%d" % (axis, n), [ints(axis, L), at, x, shape], num_split=n)
+    case("SparseSplit", "empty", [ints(0, L), none, x[:0], shape], num_split=2)
+    fails("SparseSplit", "parts", [ints(0, L), at, x, shape], num_split=5)
+    fails("SparseSplit", "axis", [ints(2, L), at, x, shape], num_split=2)
+    fails("SparseSplit", "values", [ints(0, L), at, x[:2], shape], num_split=2)
+
+
+def sets():
+    family("sets")
+    at, shape = ints([[0, 0], [0, 2], [0, 3], [2, 0], [3, 1]], L), ints([4, 5], L)
+    other = ints([[0, 1], [1, 2], [2, 1], [2, 4], [3, 1]], L)
+    operations = ("a-b", "B-A", "intersection", "union")
+    for t in (np.int8, np.int16, I, L, U8, U16):
+        a, b = np.array([3, 1, 3, 7, 4], t), np.array([1, 5, 9, 7, 4], t)
+        dense = np.array([[3, 1, 1], [2, 2, 2], [9, 7, 8], [5, 4, 5]], t)
+        for operation in operations:
+            label = "%s_%s" % (SHORT[t], operation)
+            case("SparseToSparseSetOperation", label, [at, a, shape, other, b, shape], set_operation=operation)
+            case("DenseToSparseSetOperation", label, [dense, other, b, shape], set_operation=operation)
+            case("DenseToDenseSetOperation", label, [dense, dense[::-1, :2].copy()], set_operation=operation)
+        case("SetSize", SHORT[t], [at, a, shape])
+    a, b = text("c", "a", "c", "gg", ""), text("a", "e", "h", "gg", "")
+    dense = np.array([["c", "a"], ["b", "b"], ["h", "gg"], ["", "x"]], object)
+    for operation in operations:
+        label = "string_" + operation
+        case("SparseToSparseSetOperation", label, [at, a, shape, other, b, shape], set_operation=operation)
+        case("DenseToSparseSetOperation", label, [dense, other, b, shape], set_operation=operation)
+        case("DenseToDenseSetOperation", label, [dense, dense[:, ::-1].copy()], set_operation=operation)
+    case("SetSize", "string", [at, a, shape])
+    n, none = ints([3, 1, 3, 7, 4]), np.zeros((0, 2), L)
+    deep = ints([[0, 0, 1], [0, 1, 0], [0, 1, 1], [1, 0, 0], [1, 1, 3]], L)
+    case("SetSize", "of_matrices", [deep, n, ints([2, 2, 4], L)])
+    case("SetSize", "unordered", [at[::-1].copy(), n, shape], validate_indices=False)
+    case("SetSize", "empty", [none, n[:0], shape])
+    case("DenseToSparseSetOperation", "of_matrices", [ints(range(12)).reshape(2, 2, 3), deep, n, ints([2, 2, 4], L)], set_operation="union")
+    case("SparseToSparseSetOperation", "empty", [none, n[:0], shape, none, n[:0], shape], set_operation="union")
+    case("SparseToSparseSetOperation", "one_empty", [none, n[:0], shape, other, n, ints([4, 7], L)], set_operation="union")
+    case("DenseToDenseSetOperation", "empty", [np.zeros((2, 0), I), np.zeros((2, 0), I)], set_operation="union")
+    case("DenseToSparseSetOperation", "empty", [np.zeros((4, 0), I), at, n, shape], set_operation="union")
+    fails("SetSize", "order", [at[::-1].copy(), n, shape])
+    fails("SetSize", "repeated", [at[[0, 0, 1, 2, 3]], n, shape])
+    fails("SetSize", "range", [ints([[0, 5]], L), n[:1], shape])
+    fails("SetSize", "rank", [ints([[0]], L), n[:1], ints([4], L)])
+    fails("DenseToDenseSetOperation", "groups", [np.zeros((2, 1), I), np.zeros((3, 1), I)], set_operation="union")
+    fails("DenseToDenseSetOperation", "rank", [np.zeros(2, I), np.zeros(2, I)], set_operation="union")
+    fails("DenseToDenseSetOperation", "operation", [np.zeros((2, 1), I), np.zeros((2, 1), I)], set_operation="a+b")
+    fails("SparseToSparseSetOperation", "groups", [at, n, shape, at, n, ints([5, 5], L)], set_operation="union")
+
+
+def crosses():
+    family("crosses")
+    at = ints([[0, 0], [0, 1], [1, 0], [3, 0], [3, 1]], L)
+    more = ints([[0, 0], [1, 0], [1, 1], [2, 0], [3, 0], [3, 1], [3, 2]], L)
+    shape, wide = ints([4, 2], L), ints([4, 3], L)
+    words, numbers = text("a", "bb", "", "dd", "eeeeeeeee"), ints([1, -2, 30, 4, 1 << 40, 6, 7], L)
+    dense_words = np.array([["x", "y"], ["z", ""], ["u", "v"], ["p", "q"]], object)
+    dense_numbers = ints([[5], [6], [7], [1 << 50]], L)
+    columns = {
+        "words": ([at], [words], [shape], []),
+        "numbers": ([more], [numbers], [wide], []),
+        "both": ([at, more], [words, numbers], [shape, wide], []),
+        "with_dense": ([at, more], [words, numbers], [shape, wide], [dense_words, dense_numbers]),
+        "dense": ([], [], [], [dense_words, dense_numbers]),
+        "dense_words": ([at], [words], [shape], [dense_words]),
+        "dense_numbers": ([], [], [], [dense_numbers, dense_numbers]),
+        "nothing": ([np.zeros((0, 2), L), more], [words[:0], numbers], [shape, wide], []),
+        "unordered": ([at[[0, 1, 3, 2, 4]], more], [words, numbers], [shape, wide], []),
+    }
+    for label, inputs in columns.items():
+        for out, key, buckets in ((np.int64, 0xDECAFCAFFE, 0), (np.int64, 5, 1000), (tf.string, 0, 0)):
+            case(
+                "SparseCross", "%s_%s_%d" % (label, tf.as_dtype(out).name, buckets), list(inputs),
+                hashed_output=out is np.int64, num_buckets=buckets, hash_key=key, out_type=out, internal_type=np.int64
+            )
+        case("SparseCrossV2", label, list(inputs) + [text("_x_").reshape(())])
+        for buckets, strong in ((0, False), (0, True), (100, True)):
+            if strong and any(x.dtype == L for x in inputs[3]):
+                continue  # TensorFlow crashes
+            salt = ints([137, 173], L)
+            case(
+                "SparseCrossHashed", "%s_%d_%d" % (label, buckets, strong),
+                list(inputs) + [ints(buckets, L), np.array(strong), salt]
+            )
+    attrs = dict(hashed_output=False, num_buckets=0, hash_key=0, out_type=tf.string)
+    case("SparseCross", "internal_string", [[at, at], [words, words], [shape, shape], [dense_words]], internal_type=tf.string, **attrs)
+    fails("SparseCross", "internal_type", list(columns["both"]), internal_type=tf.string, **attrs)
+    fails("SparseCross", "batch", [[at, at], [words, words], [shape, ints([5, 2], L)], []], internal_type=tf.string, **attrs)
+    fails("SparseCross", "dense_batch", [[at], [words], [shape], [dense_words[:3]]], internal_type=tf.string, **attrs)
+    fails("SparseCross", "values", [[at], [words[:3]], [shape], []], internal_type=tf.string, **attrs)
+    fails("SparseCross", "shape", [[at], [words], [ints([4], L)], []], internal_type=tf.string, **attrs)
+    fails("SparseCrossV2", "sep", list(columns["words"]) + [text("_")])
+    fails("SparseCrossHashed", "salt", list(columns["words"]) + [ints(0, L), np.array(True), ints([1, 2, 3], L)])
+
+
+def candidates():
+    family("candidates")
+    true = ints([[0, 1], [3, 4], [0, 9]], L)
+    seeds = dict(seed=12, seed2=34)
+    for op in (
+        "UniformCandidateSampler", "LogUniformCandidateSampler", "LearnedUnigramCandidateSampler",
+        "ThreadUnsafeUnigramCandidateSampler"
+    ):
+        for unique in (True, False):
+            for n, most in ((5, 10), (10, 10), (16, 16), (40, 1000), (300, 100000)):
+                if op.startswith("LogUniform") or n < most or unique:
+                    label = "%d_of_%d%s" % (n, most, "_unique" if unique else "")
+                    case(op, label, [true], num_true=2, num_sampled=n, unique=unique, range_max=most, **seeds)
+        case(op, "more_than_range", [true], num_true=2, num_sampled=50, unique=False, range_max=10, **seeds)
+        case(op, "seed2", [true], num_true=2, num_sampled=5, unique=True, range_max=100, seed2=-7)
+        case(op, "large_seeds", [true], num_true=2, num_sampled=5, unique=True, range_max=100, seed=-1, seed2=1 << 40)
+        case(op, "no_rows", [true[:0]], num_true=2, num_sampled=5, unique=True, range_max=100, **seeds)
+        fails(op, "range", [true], num_true=2, num_sampled=11, unique=True, range_max=10, **seeds)
+        fails(op, "true", [true], num_true=2, num_sampled=5, unique=True, range_max=9, **seeds)
+        fails(op, "negative", [-true], num_true=2, num_sampled=5, unique=True, range_max=10, **seeds)
+        fails(op, "columns", [true], num_true=3, num_sampled=5, unique=True, range_max=10, **seeds)
+        fails(op, "vector", [true[0]], num_true=2, num_sampled=5, unique=True, range_max=10, **seeds)
+    for op in ("UniformCandidateSampler", "LogUniformCandidateSampler"):
+        case(op, "huge", [true], num_true=2, num_sampled=20, unique=True, range_max=(1 << 62) + 5, **seeds)
+    op = "FixedUnigramCandidateSampler"
+    weights = [0.5, 3, 0.25, 7, 1, 1, 0, 2.5, 0.125, 4]
+    for unique in (True, False):
+        for distortion in (1.0, 0.75, 0.0):
+            label = "%s%s" % (distortion, "_unique" if unique else "")
+            case(
+                op, label, [true], num_true=2, num_sampled=6, unique=unique, range_max=10, unigrams=weights,
+                distortion=distortion, **seeds
+            )
+    many = [float(x) for x in base.rng("weights").uniform(0, 1, 1000).astype(F)]
+    case(op, "many", [true], num_true=2, num_sampled=200, unique=True, range_max=1000, unigrams=many, **seeds)
+    case(op, "reserved", [true], num_true=2, num_sampled=6, unique=False, range_max=12, num_reserved_ids=2, unigrams=weights, **seeds)
+    for shard in (0, 1, 2):
+        few = [1.0, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]
+        of = (len(few) - shard + 2) // 3
+        case(
+            op, "shard_%d" % shard, [ints([[0, 1]], L)], num_true=2, num_sampled=3, unique=False, range_max=of,
+            num_shards=3, shard=shard, unigrams=few, **seeds
+        )
+    fails(op, "no_weights", [true], num_true=2, num_sampled=6, unique=True, range_max=10, **seeds)
+    fails(op, "two", [true], num_true=2, num_sampled=6, unique=True, range_max=10, unigrams=weights, vocab_file="x", **seeds)
+    fails(op, "no_file", [true], num_true=2, num_sampled=6, unique=True, range_max=10, vocab_file="/no such file", **seeds)
+    fails(op, "size", [true], num_true=2, num_sampled=6, unique=True, range_max=11, unigrams=weights, **seeds)
+    for unique in (True, False):
+        case("AllCandidateSampler", "unique_%d" % unique, [true], num_true=2, num_sampled=10, unique=unique, **seeds)
+    fails("AllCandidateSampler", "true", [true], num_true=2, num_sampled=9, unique=True, **seeds)
+    sampled = ints([3, 7, 0, 3, 100, -4], L)
+    case("ComputeAccidentalHits", "some", [true, sampled], num_true=2)
+    case("ComputeAccidentalHits", "repeated", [ints([[3, 3], [-4, 0]], L), sampled], num_true=2)
+    case("ComputeAccidentalHits", "none", [true, sampled[4:]], num_true=2)
+    case("ComputeAccidentalHits", "nothing_sampled", [true, sampled[:0]], num_true=2)
+    case("ComputeAccidentalHits", "no_rows", [true[:0], sampled], num_true=2)
+    fails("ComputeAccidentalHits", "columns", [true, sampled], num_true=1)
+    fails("ComputeAccidentalHits", "matrix", [true, sampled.reshape(2, 3)], num_true=2)
+
+
 # ---- random -------------------------------------------------------------------------------------------------------
 
 
@@ -887,6 +1098,10 @@ MAKERS = dict(
     whole=whole,
     segment=segment,
     sparse=sparse,
+    sparse_arithmetic=sparse_arithmetic,
+    sets=sets,
+    crosses=crosses,
+    candidates=candidates,
     stateless=stateless,
     texts=texts,
     example=example,

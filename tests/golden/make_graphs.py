@@ -1350,6 +1350,35 @@ def functions(r):
 
 
 @graph
+def candidate_samplers(r):
+    """Classes drawn step by step, each step's behind those before; a table of a sampled softmax and one of NCE, trained."""
+    true = v1.placeholder(tf.int64, [None, 2], name="true")
+    attrs = dict(true_classes=true, num_true=2, num_sampled=6, unique=True, range_max=20, seed=5, seed2=6)
+    drawn = []
+    for name in ("Uniform", "LogUniform", "LearnedUnigram", "ThreadUnsafeUnigram"):
+        drawn += getattr(tf.raw_ops, name + "CandidateSampler")(**attrs)
+    drawn += tf.raw_ops.FixedUnigramCandidateSampler(unigrams=[1.0 + i % 7 for i in range(20)], distortion=0.75, **attrs)
+    for i, rows in enumerate(([[3, 4], [3, 3]], [[3, 19]], [[3, 3], [7, 3], [3, 0]], [[3, 3]])):
+        r.step("draw %d" % i, drawn, feeds={true: ints(rows)})
+    out_of_range = tf.raw_ops.UniformCandidateSampler(**dict(attrs, range_max=5))
+    r.step("more than there are", out_of_range, feeds={true: ints([[3, 4]])}, error="INVALID_ARGUMENT")
+    for name, loss_of in (("softmax", v1.nn.sampled_softmax_loss), ("nce", v1.nn.nce_loss)):
+        with v1.variable_scope(name):
+            w, b = variable("w", values("w", (20, 4))), variable("b", values("b", (20,)))
+            labels = v1.placeholder(tf.int64, [None, 1], name="labels")
+            x = tf.constant(values("x", (3, 4)))
+            more = dict(seed=7) if name == "softmax" else {}
+            candidates = v1.nn.log_uniform_candidate_sampler(labels, 1, 5, True, 20, seed=8)
+            loss = tf.reduce_mean(loss_of(w, b, labels, x, 5, 20, sampled_values=candidates, remove_accidental_hits=True, **more))
+            train = v1.train.GradientDescentOptimizer(0.3).minimize(loss, var_list=[w, b], name="train")
+            init = v1.variables_initializer(v1.global_variables(name), name="init")
+        r.step(name + " initialise", targets=[init])
+        for i in range(3):
+            r.step("%s train %d" % (name, i), [loss], [train], {labels: ints([[i], [3], [19 - i]])})
+        r.step(name + " variables", [w.read_value(), b.read_value()])
+
+
+@graph
 def unknown_op(r):
     a = v1.placeholder(tf.float32, [2, 2], name="a")
     usable = tf.matmul(a, a, transpose_b=True, name="usable")

@@ -49,6 +49,7 @@ using Types = std::vector<DType>;
 using Shapes = std::vector<PartialShape>;
 using Names = std::vector<std::string>;
 using Sizes = std::vector<int64_t>;
+using Weights = std::vector<float>;
 
 struct HostileNode {
   const char* op;
@@ -70,6 +71,27 @@ const std::vector<HostileNode>& Nodes() {
   using Inputs = std::vector<Tensor>;
   const auto sparse = [](const Tensor& indices, const Tensor& shape, const Shape& b) {
     return Inputs{indices, Floats({indices.shape()[0]}), shape, Floats(b)};
+  };
+  const auto crossed = [](int64_t n, size_t dense) {
+    return Attrs{{"N", n},
+                 {"hashed_output", true},
+                 {"num_buckets", int64_t{0}},
+                 {"hash_key", int64_t{0}},
+                 {"sparse_types", Types(static_cast<size_t>(n), DT_INT64)},
+                 {"dense_types", Types(dense, DT_INT64)},
+                 {"out_type", DT_INT64},
+                 {"internal_type", DT_INT64}};
+  };
+  const auto sampled = [](int64_t num_sampled, bool unique, int64_t range) {
+    return Attrs{{"num_true", int64_t{1}},
+                 {"num_sampled", num_sampled},
+                 {"unique", unique},
+                 {"range_max", range}};
+  };
+  const auto weighted = [sampled](int64_t range, const Attrs& more) {
+    Attrs attrs = sampled(2, true, range);
+    for (const auto& [name, value] : more.values()) attrs.Set(name, value);
+    return attrs;
   };
   static const std::vector<HostileNode> nodes = {
       {"SparseTensorDenseMatMul", "a result whose size wraps",
@@ -118,6 +140,244 @@ const std::vector<HostileNode>& Nodes() {
          return Inputs{Zeros(DT_INT64, {0, 2}), Floats({0}), Dims({int64_t{1} << 50, 1}),
                        Floats({})};
        }},
+      {"SparseSplit",
+       "parts that no memory holds",
+       [] {
+         return Inputs{Dims({0}).Reshaped(Shape()), Zeros(DT_INT64, {0, 1}), Floats({0}),
+                       Dims({kMost})};
+       },
+       {{"num_split", kWide}}},
+      {"SparseSplit",
+       "the longest dimension",
+       [] {
+         return Inputs{Dims({-1}).Reshaped(Shape()), Longs({1, 1}, {kMost - 1}), Floats({1}),
+                       Dims({kMost})};
+       },
+       {{"num_split", int64_t{2}}},
+       true},
+      {"SparseSplit",
+       "an axis far below zero",
+       [] {
+         return Inputs{Dims({std::numeric_limits<int64_t>::min()}).Reshaped(Shape()),
+                       Zeros(DT_INT64, {0, 1}), Floats({0}), Dims({2})};
+       },
+       {{"num_split", int64_t{1}}}},
+      {"SparseAdd", "a shape whose size wraps",
+       [] {
+         return Inputs{Zeros(DT_INT64, {0, 2}), Floats({0}), Dims({kHuge, 4}), Zeros(DT_INT64, {0, 2}),
+                       Floats({0}), Dims({kHuge, 4}), Floats({})};
+       }},
+      {"SparseAdd", "indices of no dimension",
+       [] {
+         return Inputs{Zeros(DT_INT64, {kHuge, 0}), Floats({0}), Dims({}), Zeros(DT_INT64, {kHuge, 0}),
+                       Floats({0}), Dims({}), Floats({})};
+       }},
+      {"SparseAdd", "an index behind the shape",
+       [] {
+         return Inputs{Longs({1, 1}, {5}), Floats({1}), Dims({5}), Zeros(DT_INT64, {0, 1}),
+                       Floats({0}), Dims({5}), Floats({})};
+       }},
+      {"SparseAdd", "a threshold of another type",
+       [] {
+         return Inputs{Zeros(DT_INT64, {1, 1}), Floats({1}), Dims({5}), Zeros(DT_INT64, {0, 1}),
+                       Floats({0}), Dims({5}), Zeros(DT_INT32, {})};
+       }},
+      {"SparseAddGrad", "gradients that no memory holds",
+       [] {
+         return Inputs{Floats({0}), Zeros(DT_INT64, {kHuge, 0}), Zeros(DT_INT64, {0, 0}),
+                       Zeros(DT_INT64, {0, 0})};
+       }},
+      {"SparseSparseMaximum", "shapes that differ in rank",
+       [] {
+         return Inputs{Zeros(DT_INT64, {0, 2}), Floats({0}), Dims({1, 1}), Zeros(DT_INT64, {0, 1}),
+                       Floats({0}), Dims({1})};
+       }},
+      {"SparseSparseMinimum", "a negative index",
+       [] {
+         return Inputs{Longs({1, 1}, {-1}), Floats({1}), Dims({5}), Zeros(DT_INT64, {0, 1}),
+                       Floats({0}), Dims({5})};
+       }},
+      {"SparseTensorDenseAdd", "an index behind the tensor",
+       [] {
+         return Inputs{Longs({1, 1}, {kMost}), Floats({1}), Dims({2}), Floats({2})};
+       }},
+      {"SparseTensorDenseAdd", "dimensions of which one is nothing",
+       [] {
+         return Inputs{Zeros(DT_INT64, {1, 2}), Floats({1}), Dims({kHuge, 0}), Floats({kHuge, 0})};
+       }},
+      {"SparseDenseCwiseAdd", "a dense tensor of more dimensions",
+       [] {
+         return Inputs{Zeros(DT_INT64, {1, 1}), Floats({1}), Dims({2}), Floats({1, 1, 1, 2})};
+       }},
+      {"SparseDenseCwiseMul",
+       "huge dimensions of one place",
+       [] {
+         return Inputs{Longs({1, 2}, {kHuge - 1, 0}), Floats({1}), Dims({kHuge, 1}), Floats({1})};
+       },
+       {},
+       true},
+      {"SparseDenseCwiseDiv", "a division of integers by zero",
+       [] {
+         return Inputs{Zeros(DT_INT64, {1, 1}), Zeros(DT_INT32, {1}), Dims({2}),
+                       Zeros(DT_INT32, {})};
+       }},
+      {"SparseDenseCwiseDiv",
+       "the smallest integer by -1",
+       [] {
+         return Inputs{Zeros(DT_INT64, {1, 1}), Dims({std::numeric_limits<int64_t>::min()}),
+                       Dims({2}), Dims({-1})};
+       },
+       {},
+       true},
+      {"SparseSoftmax", "one dimension",
+       [] {
+         return Inputs{Zeros(DT_INT64, {1, 1}), Floats({1}), Dims({2})};
+       }},
+      {"SparseSoftmax",
+       "a place far out",
+       [] {
+         return Inputs{Longs({1, 2}, {kHuge - 1, 0}), Floats({1}), Dims({kHuge, 1})};
+       },
+       {},
+       true},
+      {"SparseCross",
+       "a huge batch without elements",
+       [] {
+         return Inputs{Zeros(DT_INT64, {0, 2}), Zeros(DT_INT64, {0}), Dims({kHuge, 1})};
+       },
+       crossed(1, 0),
+       true},
+      {"SparseCross",
+       "a row far out",
+       [] {
+         return Inputs{Longs({1, 2}, {kHuge - 1, 0}), Zeros(DT_INT64, {1}), Dims({kHuge, 1})};
+       },
+       crossed(1, 0),
+       true},
+      {"SparseCross", "a number of crosses that wraps",
+       [] { return Inputs(8, Zeros(DT_INT64, {1, 256})); }, crossed(0, 8)},
+      {"SparseCross", "more crosses than memory holds",
+       [] { return Inputs(5, Zeros(DT_INT64, {1, 1024})); }, crossed(0, 5)},
+      {"SparseCross", "no columns", [] { return Inputs(); }, crossed(0, 0), true},
+      {"SparseCross",
+       "fewer types than columns",
+       [] {
+         return Inputs{Zeros(DT_INT64, {0, 2}), Zeros(DT_INT64, {0, 2}), Dims({1, 1}), Dims({1, 1})};
+       },
+       {{"N", int64_t{2}},
+        {"hashed_output", true},
+        {"num_buckets", int64_t{0}},
+        {"hash_key", int64_t{0}},
+        {"sparse_types", Types{}},
+        {"dense_types", Types{}},
+        {"out_type", DT_INT64},
+        {"internal_type", DT_INT64}}},
+      {"SparseCrossV2",
+       "a huge dense batch without columns",
+       [] {
+         return Inputs{Zeros(DT_INT64, {kHuge, 0}), Tensor::String("_")};
+       },
+       {{"N", int64_t{0}}, {"sparse_types", Types{}}, {"dense_types", Types{DT_INT64}}},
+       true},
+      {"SparseCrossHashed",
+       "a salt of nothing",
+       [] {
+         return Inputs{Zeros(DT_INT64, {1, 1}), Dims({3}).Reshaped(Shape()), Zeros(DT_BOOL, {}),
+                       Dims({})};
+       },
+       {{"N", int64_t{0}}, {"sparse_types", Types{}}, {"dense_types", Types{DT_INT64}}}},
+      {"SetSize", "sizes that no memory holds",
+       [] {
+         return Inputs{Zeros(DT_INT64, {0, 2}), Zeros(DT_INT64, {0}), Dims({kHuge, 1})};
+       }},
+      {"SetSize", "a shape that is none",
+       [] {
+         return Inputs{Zeros(DT_INT64, {0, 2}), Zeros(DT_INT64, {0}), Dims({kHuge, -1})};
+       }},
+      {"DenseToDenseSetOperation",
+       "huge groups of nothing",
+       [] {
+         return Inputs{Zeros(DT_INT64, {kHuge, 0}), Zeros(DT_INT64, {kHuge, 0})};
+       },
+       {{"set_operation", "union"}},
+       true},
+      {"DenseToDenseSetOperation",
+       "scalars",
+       [] {
+         return Inputs{Zeros(DT_INT64, {}), Zeros(DT_INT64, {})};
+       },
+       {{"set_operation", "union"}}},
+      {"DenseToSparseSetOperation",
+       "a group far out",
+       [] {
+         return Inputs{Zeros(DT_INT64, {kHuge, 0}), Longs({1, 2}, {kHuge - 1, 0}),
+                       Zeros(DT_INT64, {1}), Dims({kHuge, 1})};
+       },
+       {{"set_operation", "b-a"}},
+       true},
+      {"DenseToSparseSetOperation",
+       "an operation that is none",
+       [] {
+         return Inputs{Zeros(DT_INT64, {1, 1}), Zeros(DT_INT64, {1, 2}), Zeros(DT_INT64, {1}),
+                       Dims({1, 1})};
+       },
+       {{"set_operation", "xor"}}},
+      {"SparseToSparseSetOperation",
+       "a negative index, without a check of the order",
+       [] {
+         return Inputs{Longs({1, 2}, {-1, 0}), Zeros(DT_INT64, {1}), Dims({1, 1}),
+                       Zeros(DT_INT64, {0, 2}), Zeros(DT_INT64, {0}), Dims({1, 1})};
+       },
+       {{"set_operation", "union"}, {"validate_indices", false}}},
+      {"UniformCandidateSampler", "more classes than int32 counts",
+       [] { return Inputs{Zeros(DT_INT64, {1, 1})}; }, sampled(kWide, false, 5)},
+      {"UniformCandidateSampler", "more unique classes than there are",
+       [] { return Inputs{Zeros(DT_INT64, {1, 1})}; }, sampled(6, true, 5)},
+      {"UniformCandidateSampler", "huge rows of nothing",
+       [] { return Inputs{Zeros(DT_INT64, {kHuge, 0})}; }, sampled(5, true, 5)},
+      {"LogUniformCandidateSampler", "the longest range",
+       [] { return Inputs{Dims({kMost - 1}).Reshaped(Shape{1, 1})}; }, sampled(5, true, kMost),
+       true},
+      {"LogUniformCandidateSampler", "a class that the range lacks",
+       [] { return Inputs{Dims({kMost}).Reshaped(Shape{1, 1})}; }, sampled(5, true, kMost)},
+      {"LearnedUnigramCandidateSampler", "a range that int32 does not count",
+       [] { return Inputs{Zeros(DT_INT64, {1, 1})}; }, sampled(5, true, kMost32)},
+      {"ThreadUnsafeUnigramCandidateSampler", "a negative class",
+       [] { return Inputs{Dims({-1}).Reshaped(Shape{1, 1})}; }, sampled(5, true, 9)},
+      {"FixedUnigramCandidateSampler", "fewer weights than the range",
+       [] { return Inputs{Zeros(DT_INT64, {1, 1})}; }, weighted(kMost32, {{"unigrams", Weights{1}}})},
+      {"FixedUnigramCandidateSampler", "a range that int32 does not count",
+       [] { return Inputs{Zeros(DT_INT64, {1, 1})}; }, weighted(kMost, {{"unigrams", Weights{1}}})},
+      {"FixedUnigramCandidateSampler", "more reserved classes than the range",
+       [] { return Inputs{Zeros(DT_INT64, {1, 1})}; },
+       weighted(2, {{"unigrams", Weights{1}}, {"num_reserved_ids", int64_t{kMost32}}})},
+      {"FixedUnigramCandidateSampler", "a shard that there is not",
+       [] { return Inputs{Zeros(DT_INT64, {1, 1})}; },
+       weighted(1, {{"unigrams", Weights{1}}, {"num_shards", int64_t{2}}, {"shard", int64_t{kMost32}}})},
+      {"FixedUnigramCandidateSampler", "weights of which one can be drawn",
+       [] { return Inputs{Zeros(DT_INT64, {1, 1})}; }, weighted(3, {{"unigrams", Weights{0, 1, -1}}})},
+      {"FixedUnigramCandidateSampler", "weights that are no numbers",
+       [] { return Inputs{Zeros(DT_INT64, {1, 1})}; },
+       weighted(2, {{"unigrams", Weights{std::numeric_limits<float>::quiet_NaN(),
+                                         std::numeric_limits<float>::infinity()}}}),
+       true},
+      {"AllCandidateSampler",
+       "more classes than int32 counts",
+       [] { return Inputs{Zeros(DT_INT64, {1, 1})}; },
+       {{"num_true", int64_t{1}}, {"num_sampled", kWide}, {"unique", true}}},
+      {"ComputeAccidentalHits",
+       "huge rows of nothing",
+       [] {
+         return Inputs{Zeros(DT_INT64, {kHuge, 0}), Dims({1, 2})};
+       },
+       {{"num_true", int64_t{0}}},
+       true},
+      {"ComputeAccidentalHits",
+       "a negative number of columns",
+       [] {
+         return Inputs{Zeros(DT_INT64, {1, 1}), Dims({1, 2})};
+       },
+       {{"num_true", int64_t{-1}}}},
       {"SelectV2", "a result whose size wraps",
        [] {
          return Inputs{Zeros(DT_BOOL, {1 << 22, 1, 1}), Floats({1 << 21, 1}), Floats({1 << 21})};

@@ -150,6 +150,124 @@ void AddSparse(std::vector<LongRun>* runs) {
       {"SparseTensorDenseMatMul", [=] {
          return std::vector{Zeros64({n, 2}), Floats({n}), Longs({2, 2}), Floats({2, 100})};
        }});
+  runs->push_back({"SparseSplit",
+                   [=] {
+                     return std::vector{Tensor::Scalar<int64_t>(0), Column(4 * n), Floats({4 * n}),
+                                        Longs({4 * n})};
+                   },
+                   {{"num_split", int64_t{2}}}});
+  runs->push_back({"SparseAdd", [=] {
+                     return std::vector{Column(2 * n),       Floats({2 * n}), Longs({2 * n}),
+                                        Column(2 * n),       Floats({2 * n}), Longs({2 * n}),
+                                        Tensor::Scalar(0.0f)};
+                   }});
+  runs->push_back(
+      {"SparseAddGrad", [=] {
+         return std::vector{Floats({4 * n}), Column(4 * n), Column(4 * n), Column(4 * n)};
+       }});
+  runs->push_back({"SparseSparseMaximum", [=] {
+                     return std::vector{Column(2 * n), Floats({2 * n}), Longs({2 * n}),
+                                        Column(2 * n), Floats({2 * n}), Longs({2 * n})};
+                   }});
+  runs->push_back(
+      {"SparseTensorDenseAdd", [=] {
+         return std::vector{Column(4 * n), Floats({4 * n}), Longs({4 * n}), Floats({4 * n})};
+       }});
+  runs->push_back(
+      {"SparseDenseCwiseMul", [=] {
+         return std::vector{Column(4 * n), Floats({4 * n}), Longs({4 * n}), Floats({1})};
+       }});
+  runs->push_back({"SparseSoftmax", [=] {
+                     return std::vector{Zeros64({2 * n, 2}), Floats({2 * n}), Longs({1, 1})};
+                   }});
+}
+
+void AddCrossesAndSets(std::vector<LongRun>* runs) {
+  const int64_t n = 2 * kMillion, columns = 2000;
+  const std::vector<DType> numbers = {DT_INT64, DT_INT64};
+  const auto dense = [=] {
+    return std::vector{Numbers<int64_t>(columns).Reshaped(Shape{1, columns}),
+                       Numbers<int64_t>(columns).Reshaped(Shape{1, columns})};
+  };
+  runs->push_back({"SparseCross",
+                   dense,
+                   {{"N", int64_t{0}},
+                    {"hashed_output", true},
+                    {"num_buckets", int64_t{0}},
+                    {"hash_key", int64_t{1}},
+                    {"sparse_types", std::vector<DType>()},
+                    {"dense_types", numbers},
+                    {"out_type", DT_INT64},
+                    {"internal_type", DT_INT64}}});
+  runs->push_back(
+      {"SparseCrossV2",
+       [=] {
+         std::vector<Tensor> inputs = dense();
+         inputs.push_back(Text("_"));
+         return inputs;
+       },
+       {{"N", int64_t{0}}, {"sparse_types", std::vector<DType>()}, {"dense_types", numbers}}});
+  runs->push_back(
+      {"SparseCrossHashed",
+       [=] {
+         return std::vector{Column(0).Reshaped(Shape{0, 2}),
+                            Zeros64({2 * n, 2}),
+                            Zeros64({0}),
+                            Zeros64({2 * n}),
+                            Longs({1, 1}),
+                            Longs({1, 1}),
+                            Tensor::Scalar<int64_t>(0),
+                            Tensor::Scalar(true),
+                            Longs({1, 2})};
+       },
+       {{"N", int64_t{2}}, {"sparse_types", numbers}, {"dense_types", std::vector<DType>()}}});
+  runs->push_back({"SetSize",
+                   [=] {
+                     return std::vector{Zeros64({n, 2}), Numbers<int64_t>(n), Longs({1, 1})};
+                   },
+                   {{"validate_indices", false}}});
+  runs->push_back({"SparseToSparseSetOperation",
+                   [=] {
+                     return std::vector{Zeros64({n, 2}), Numbers<int64_t>(n), Longs({1, 1}),
+                                        Zeros64({n, 2}), Numbers<int64_t>(n), Longs({1, 1})};
+                   },
+                   {{"set_operation", "union"}, {"validate_indices", false}}});
+  runs->push_back(
+      {"DenseToDenseSetOperation",
+       [=] {
+         return std::vector{Numbers(n).Reshaped(Shape{n, 1}), Numbers(n).Reshaped(Shape{n, 1})};
+       },
+       {{"set_operation", "union"}},
+       " of many groups"});
+}
+
+void AddCandidates(std::vector<LongRun>* runs) {
+  const auto attrs = [](int64_t num_sampled, bool unique) {
+    return Attrs{{"num_true", int64_t{1}},
+                 {"num_sampled", num_sampled},
+                 {"unique", unique},
+                 {"range_max", 40 * kMillion}};
+  };
+  const auto one = [] { return std::vector{Zeros64({1, 1})}; };
+  runs->push_back({"UniformCandidateSampler", one, attrs(kRow, false)});
+  runs->push_back({"UniformCandidateSampler", one, attrs(kRow / 4, true), " of unique ones"});
+  runs->push_back({"LearnedUnigramCandidateSampler",
+                   [] {
+                     return std::vector{Zeros64({kRow, 1})};
+                   },
+                   attrs(1, false)});
+  Attrs fixed = attrs(kRow, false);
+  fixed.Set("range_max", int64_t{3});
+  fixed.Set("unigrams", std::vector<float>{1, 2, 3});
+  runs->push_back({"FixedUnigramCandidateSampler", one, fixed});
+  runs->push_back({"AllCandidateSampler",
+                   one,
+                   {{"num_true", int64_t{1}}, {"num_sampled", 6 * kRow}, {"unique", true}}});
+  runs->push_back({"ComputeAccidentalHits",
+                   [] {
+                     return std::vector{Downwards(kRow / 5), Numbers<int64_t>(kRow / 5)};
+                   },
+                   {{"num_true", int64_t{1}}}});
 }
 
 void AddDiagonals(std::vector<LongRun>* runs) {
@@ -526,6 +644,8 @@ std::vector<LongRun> NumberRuns() {
   AddOrders(&runs);
   AddSegments(&runs);
   AddSparse(&runs);
+  AddCrossesAndSets(&runs);
+  AddCandidates(&runs);
   AddDiagonals(&runs);
   AddMoves(&runs);
   AddScatters(&runs);

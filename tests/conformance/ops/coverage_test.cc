@@ -264,6 +264,10 @@ const Reasons& WithoutGradient() {
       {"AdjustHue", "TensorFlow has none"},
       {"AdjustSaturation", "TensorFlow has none"},
       {"RGBToHSV", "TensorFlow 1.x has none"},
+      {"SparseSplit", "TensorFlow has none"},
+      {"SparseDenseCwiseAdd", "TensorFlow has none"},
+      {"SparseSparseMaximum", "TensorFlow has none"},
+      {"SparseSparseMinimum", "TensorFlow has none"},
   };
   return reasons;
 }

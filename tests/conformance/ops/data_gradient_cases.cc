@@ -299,6 +299,40 @@ std::vector<GradientCase> DataGradientCases() {
                                                 x[1], true, true)};
        },
        {{3}, {2, 3}}},
+      {"SparseAdd",
+       [](S s, In x) {
+         const Output shape = Const<int64_t>(s, {3, 4});
+         const Output others = Const<int64_t>(s, Shape{2, 2}, {0, 3, 1, 1});
+         return Outputs{SparseAdd(s, {Cells(s), x[0], shape}, {others, x[1], shape},
+                                  ScalarConst(s, 0, DT_DOUBLE))
+                            .values};
+       },
+       {{3}, {2}}},
+      {"SparseTensorDenseAdd",
+       [](S s, In x) {
+         return Outputs{SparseTensorDenseAdd(s, {Cells(s), x[0], Const<int64_t>(s, {3, 4})}, x[1])};
+       },
+       {{3}, {3, 4}}},
+      {"SparseDenseCwiseMul and Div",
+       [](S s, In x) {
+         Outputs results;
+         for (const char* op : {"SparseDenseCwiseMul", "SparseDenseCwiseDiv"}) {
+           for (size_t dense = 1; dense < x.size(); ++dense) {
+             results.push_back(Node(s, op, {Cells(s), x[0], Const<int64_t>(s, {3, 4}), x[dense]}));
+           }
+         }
+         return results;
+       },
+       {{3}, {3, 4}, {4}, {3, 1}, Shape()},
+       1,
+       2},
+      {"SparseSoftmax",
+       [](S s, In x) {
+         const Output cells =
+             Const<int64_t>(s, Shape{5, 3}, {0, 0, 1, 0, 0, 2, 0, 1, 0, 1, 1, 0, 1, 1, 2});
+         return Outputs{SparseSoftmax(s, {cells, x[0], Const<int64_t>(s, {2, 2, 3})}).values};
+       },
+       {{5}}},
   };
 }
 
