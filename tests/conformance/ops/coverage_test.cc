@@ -259,10 +259,13 @@ const Reasons& WithoutGradient() {
       {"ResizeNearestNeighborGrad", "TensorFlow has none"},
       {"CropAndResizeGradImage", "TensorFlow has none"},
       {"CropAndResizeGradBoxes", "TensorFlow has none"},
+      {"ResizeArea", "TensorFlow has none"},
+      {"ResizeBicubicGrad", "TensorFlow has none"},
+      {"DrawBoundingBoxesV2", "TensorFlow has none"},
+      {"NonMaxSuppressionV5", "TensorFlow has none"},
       {"AdjustContrastv2", "TensorFlow has none"},
       {"AdjustHue", "TensorFlow has none"},
       {"AdjustSaturation", "TensorFlow has none"},
-      {"RGBToHSV", "TensorFlow 1.x has none"},
   };
   return reasons;
 }
