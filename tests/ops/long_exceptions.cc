@@ -150,7 +150,7 @@ const std::vector<std::pair<const char*, Ops>>& Others() {
       {"passes its input on, or tells of its shape",
        {"Bitcast", "EnsureShape", "ExpandDims", "Identity", "IdentityN", "NoOp", "PreventGradient",
         "Rank", "Reshape", "Shape", "ShapeN", "Size", "Snapshot", "Squeeze", "StopGradient",
-        "Const", "Placeholder", "PlaceholderWithDefault"}},
+        "Const", "Placeholder", "PlaceholderWithDefault", "_SelectHandle"}},
       {"reads the header of a file", {"ExtractJpegShape"}},
       {"computes with the dimensions of a shape",
        {"BroadcastArgs", "BroadcastGradientArgs", "ConcatOffset"}},
