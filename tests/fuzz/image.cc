@@ -10,7 +10,6 @@
 #include "executor/step/kernel_runner.h"
 #include "graph/graph.h"
 #include "graph/structural_ops.h"
-#include "ops/image_codec/codecs_cpu.h"
 #include "tests/fuzz/targets.h"
 
 namespace monograph::ops::image_codec {
