@@ -1,6 +1,6 @@
 // Switch, Merge and what loops are made of: their functions in C++, the shapes of their outputs,
 // the gradients of branches (those of loops: graph/gradients.cc), and the definitions, each with
-// its form for references.
+// its form for references. RefSelect has no form for values: what runs takes handles.
 #include "ops/control_flow/control_flow.h"
 
 #include <string>
@@ -55,10 +55,10 @@ Status SwitchShape(ShapeContext& c) {
   return Status();
 }
 
-// What all inputs have in common.
-Status MergeShape(ShapeContext& c) {
-  PartialShape common = c.input(0);
-  for (int i = 1; i < c.num_inputs(); ++i) {
+// What all inputs from `first` on have in common.
+PartialShape CommonShape(const ShapeContext& c, int first) {
+  PartialShape common = c.input(first);
+  for (int i = first + 1; i < c.num_inputs(); ++i) {
     const PartialShape& other = c.input(i);
     if (!common.known_rank() || !other.known_rank() || common.rank() != other.rank()) {
       common = PartialShape();
@@ -68,8 +68,18 @@ Status MergeShape(ShapeContext& c) {
       if (common.dim(d) != other.dim(d)) common.set_dim(d, -1);
     }
   }
-  c.set_output(0, common);
+  return common;
+}
+
+Status MergeShape(ShapeContext& c) {
+  c.set_output(0, CommonShape(c, 0));
   c.set_output(1, PartialShape::Scalar());
+  return Status();
+}
+
+Status SelectShape(ShapeContext& c) {
+  MG_RETURN_IF_ERROR(c.WithRank(0, 0).status());
+  c.set_output(0, CommonShape(c, 1));
   return Status();
 }
 
@@ -138,6 +148,17 @@ void DefineFor(bool ref, OpRegistry* registry) {
   Add(Passes(prefix + "NextIteration", type, FlowOp::kNextIteration), ref, registry);
 }
 
+// `choice`: the type of what is chosen from.
+OpDef Select(const char* op, const std::string& choices, const char* choice) {
+  return OpDef(op)
+      .Input("index: int32")
+      .Input("inputs: " + choices)
+      .Output(std::string("output: ") + choice)
+      .Attr("N: int >= 1")
+      .ReadsOnly()
+      .Shape(SelectShape);
+}
+
 }  // namespace
 
 void Define(OpRegistry* registry) {
@@ -150,6 +171,10 @@ void Define(OpRegistry* registry) {
                     .Flow(FlowOp::kLoopCond)
                     .Shape(UnchangedShape)
                     .NoGradient());
+  registry->Add(Select("RefSelect", "Ref(N * T)", "Ref(T)")
+                    .Attr("T: type")
+                    .ByHandle({"_SelectHandle", {{"T", ""}}}));
+  registry->Add(Select("_SelectHandle", "N * resource", "resource").NoGradient());
   registry->Add(OpDef("ControlTrigger").Flow(FlowOp::kTrigger).Shape(NoOutputs).NoGradient());
 }
 

@@ -1,6 +1,7 @@
 // Cond, While, Scan and DynamicRnn, and what they are made of: TensorFlow 1.x's ops for branches
 // and loops: Switch, Merge, Enter, Exit, NextIteration, LoopCond, ControlTrigger, and the Ref forms
-// that old graphs have. The executor runs them itself, without kernels (graph/control_flow.h).
+// that old graphs have. The executor runs them itself, without kernels (graph/control_flow.h), but
+// for RefSelect, which chooses a variable by a number.
 // Gradients go through all of them (AddGradients).
 #pragma once
 

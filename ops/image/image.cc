@@ -1,11 +1,10 @@
-// Functions, shape functions, gradients and definitions. The gradients of resized images and of
-// crops are ops of their own; that of patches adds, for each pixel, what the patches say that it is
-// in.
+// Resizes, crops and patches: functions, shape functions, gradients and definitions. The gradients
+// of resized images and of crops are ops of their own; that of patches adds, for each pixel, what
+// the patches say that it is in.
 #include "ops/image/image.h"
 
 #include <algorithm>
 #include <array>
-#include <utility>
 
 #include "graph/gradients.h"
 #include "graph/shape_inference.h"
@@ -14,6 +13,7 @@
 #include "ops/dims.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/gather/gather.h"
+#include "ops/image/definitions.h"
 #include "ops/image/patches.h"
 #include "ops/shape/shape.h"
 #include "ops/slice/slice.h"
@@ -32,10 +32,6 @@ Output Resize(const Scope& scope, const char* op, const Output& images, const Ou
       .BuildOutput();
 }
 
-Output Adjust(const Scope& scope, const char* op, const Output& images, const Output& by) {
-  return OpBuilder(scope, op).Input(images).Input(by).BuildOutput();
-}
-
 }  // namespace
 
 Output ResizeBilinear(const Scope& scope, const Output& images, const Output& size,
@@ -48,6 +44,21 @@ Output ResizeNearestNeighbor(const Scope& scope, const Output& images, const Out
                              const ResizeOptions& options) {
   return Resize(scope, "ResizeNearestNeighbor", images, size, options.align_corners,
                 options.half_pixel_centers);
+}
+
+Output ResizeBicubic(const Scope& scope, const Output& images, const Output& size,
+                     const ResizeOptions& options) {
+  return Resize(scope, "ResizeBicubic", images, size, options.align_corners,
+                options.half_pixel_centers);
+}
+
+Output ResizeArea(const Scope& scope, const Output& images, const Output& size,
+                  bool align_corners) {
+  return OpBuilder(scope, "ResizeArea")
+      .Input(images)
+      .Input(size)
+      .Attr("align_corners", align_corners)
+      .BuildOutput();
 }
 
 Output CropAndResize(const Scope& scope, const Output& image, const Output& boxes,
@@ -73,22 +84,6 @@ Output ExtractImagePatches(const Scope& scope, const Output& images,
       .Attr("rates", AttrValue(rates))
       .Attr("padding", AttrValue(padding))
       .BuildOutput();
-}
-
-Output AdjustContrast(const Scope& scope, const Output& images, const Output& contrast_factor) {
-  return Adjust(scope, "AdjustContrastv2", images, contrast_factor);
-}
-Output AdjustHue(const Scope& scope, const Output& images, const Output& delta) {
-  return Adjust(scope, "AdjustHue", images, delta);
-}
-Output AdjustSaturation(const Scope& scope, const Output& images, const Output& scale) {
-  return Adjust(scope, "AdjustSaturation", images, scale);
-}
-Output RGBToHSV(const Scope& scope, const Output& images) {
-  return OpBuilder(scope, "RGBToHSV").Input(images).BuildOutput();
-}
-Output HSVToRGB(const Scope& scope, const Output& images) {
-  return OpBuilder(scope, "HSVToRGB").Input(images).BuildOutput();
 }
 
 namespace ops::image {
@@ -118,7 +113,7 @@ Status ResizeShape(ShapeContext& c) {
 }
 
 // As input 1, the images that were resized.
-Status BilinearGradShape(ShapeContext& c) {
+Status ResizedGradShape(ShapeContext& c) {
   MG_ASSIGN_OR_RETURN(const PartialShape grads, c.WithRank(0, 4));
   MG_ASSIGN_OR_RETURN(PartialShape images, c.WithRank(1, 4));
   for (const int i : {0, 3}) {
@@ -176,39 +171,21 @@ Status PatchesShape(ShapeContext& c) {
   return Status();
 }
 
-// Images of at least three dimensions, and a scalar.
-Status AdjustShape(ShapeContext& c) {
-  MG_RETURN_IF_ERROR(c.WithRank(1, 0).status());
-  if (c.input(0).known_rank() && c.input(0).rank() < 3) {
-    return InvalidArgument("input must be at least 3-D, got shape " + c.input(0).ToString());
-  }
-  c.set_output(0, c.input(0));
-  return Status();
-}
-
-// The last of any number of dimensions is three colours.
-Status ColoursShape(ShapeContext& c) {
-  PartialShape images = c.input(0);
-  if (images.known_rank()) {
-    if (images.rank() < 1) return InvalidArgument("input must be at least 1D");
-    MG_ASSIGN_OR_RETURN(const int64_t three,
-                        MergeDim(images.dim(images.rank() - 1), 3, "channels of the input"));
-    images.set_dim(images.rank() - 1, three);
-  }
-  c.set_output(0, images);
-  return Status();
-}
-
 bool IsOneOf(DType dtype, std::initializer_list<DType> types) {
   return std::find(types.begin(), types.end(), dtype) != types.end();
 }
 
-Status BilinearGradient(GradientContext& c) {
-  if (!IsOneOf(c.input(0).dtype(), {DT_FLOAT, DT_DOUBLE, DT_HALF, DT_BFLOAT16})) return Status();
-  c.set_grad(
-      0, Resize(c.scope(), "ResizeBilinearGrad", c.grad(0), c.input(0),
-                c.attrs().Get<bool>("align_corners"), c.attrs().Get<bool>("half_pixel_centers")));
+Status ResizedGradient(GradientContext& c, const char* op, std::initializer_list<DType> types) {
+  if (!IsOneOf(c.input(0).dtype(), types)) return Status();
+  c.set_grad(0, Resize(c.scope(), op, c.grad(0), c.input(0), c.attrs().Get<bool>("align_corners"),
+                       c.attrs().Get<bool>("half_pixel_centers")));
   return Status();
+}
+Status BilinearGradient(GradientContext& c) {
+  return ResizedGradient(c, "ResizeBilinearGrad", {DT_FLOAT, DT_DOUBLE, DT_HALF, DT_BFLOAT16});
+}
+Status BicubicGradient(GradientContext& c) {
+  return ResizedGradient(c, "ResizeBicubicGrad", {DT_FLOAT, DT_DOUBLE});
 }
 
 Status NearestGradient(GradientContext& c) {
@@ -276,6 +253,8 @@ Status PatchesGradient(GradientContext& c) {
 }
 
 void DefineResizes(OpRegistry* registry) {
+  constexpr const char* kTypes =
+      "T: {int8, uint8, int16, uint16, int32, int64, half, float, double, bfloat16}";
   const auto add = [&](OpDef def) {
     registry->Add(def.Attr("align_corners: bool = false").Attr("half_pixel_centers: bool = false"));
   };
@@ -283,7 +262,7 @@ void DefineResizes(OpRegistry* registry) {
           .Input("images: T")
           .Input("size: int32")
           .Output("resized_images: float")
-          .Attr("T: {int8, uint8, int16, uint16, int32, int64, half, float, double, bfloat16}")
+          .Attr(kTypes)
           .Shape(ResizeShape)
           .Gradient(BilinearGradient));
   add(OpDef("ResizeBilinearGrad")
@@ -291,13 +270,13 @@ void DefineResizes(OpRegistry* registry) {
           .Input("original_image: T")
           .Output("output: T")
           .Attr("T: {float, bfloat16, half, double}")
-          .Shape(BilinearGradShape)
+          .Shape(ResizedGradShape)
           .NoGradient());
   add(OpDef("ResizeNearestNeighbor")
           .Input("images: T")
           .Input("size: int32")
           .Output("resized_images: T")
-          .Attr("T: {int8, uint8, int16, uint16, int32, int64, half, float, double, bfloat16}")
+          .Attr(kTypes)
           .Shape(ResizeShape)
           .Gradient(NearestGradient));
   add(OpDef("ResizeNearestNeighborGrad")
@@ -306,6 +285,26 @@ void DefineResizes(OpRegistry* registry) {
           .Output("output: T")
           .Attr("T: {uint8, int8, int32, half, float, double, bfloat16}")
           .Shape(ResizeShape));
+  add(OpDef("ResizeBicubic")
+          .Input("images: T")
+          .Input("size: int32")
+          .Output("resized_images: float")
+          .Attr(kTypes)
+          .Shape(ResizeShape)
+          .Gradient(BicubicGradient));
+  add(OpDef("ResizeBicubicGrad")
+          .Input("grads: float")
+          .Input("original_image: T")
+          .Output("output: T")
+          .Attr("T: {float, double}")
+          .Shape(ResizedGradShape));
+  registry->Add(OpDef("ResizeArea")
+                    .Input("images: T")
+                    .Input("size: int32")
+                    .Output("resized_images: float")
+                    .Attr(kTypes)
+                    .Attr("align_corners: bool = false")
+                    .Shape(ResizeShape));
 }
 
 void DefineCrops(OpRegistry* registry) {
@@ -342,36 +341,13 @@ void DefineCrops(OpRegistry* registry) {
                     .Shape(CropGradBoxesShape));
 }
 
-void DefineColours(OpRegistry* registry) {
-  const std::pair<const char*, const char*> adjustments[] = {
-      {"AdjustContrastv2", "contrast_factor: float"},
-      {"AdjustHue", "delta: float"},
-      {"AdjustSaturation", "scale: float"}};
-  for (const auto& [op, by] : adjustments) {
-    registry->Add(OpDef(op)
-                      .Input("images: T")
-                      .Input(by)
-                      .Output("output: T")
-                      .Attr("T: {half, float} = DT_FLOAT")
-                      .Shape(AdjustShape));
-  }
-  const auto convert = [](const char* op) {
-    return OpDef(op)
-        .Input("images: T")
-        .Output("output: T")
-        .Attr("T: {half, bfloat16, float, double} = DT_FLOAT")
-        .Shape(ColoursShape);
-  };
-  registry->Add(convert("RGBToHSV"));
-  registry->Add(convert("HSVToRGB").NoGradient());
-}
-
 }  // namespace
 
 void Define(OpRegistry* registry) {
   DefineResizes(registry);
   DefineCrops(registry);
   DefineColours(registry);
+  DefineBoxes(registry);
   registry->Add(OpDef("ExtractImagePatches")
                     .Input("images: T")
                     .Output("patches: T")

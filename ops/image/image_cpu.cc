@@ -58,8 +58,11 @@ class PatchesKernel : public Kernel {
 
 void RegisterCpu(KernelRegistry* registry) {
   RegisterResizes(registry);
+  RegisterWideResizes(registry);
   RegisterCrops(registry);
   RegisterColours(registry);
+  RegisterBoxes(registry);
+  RegisterRandomBoxes(registry);
   AddForPlainTypes<PatchesKernel>(registry, {.op = "ExtractImagePatches"});
 }
 

@@ -9,9 +9,12 @@
 
 namespace monograph::ops::image {
 
-void RegisterResizes(KernelRegistry* registry);  // resize_cpu.cc
-void RegisterCrops(KernelRegistry* registry);    // crop_cpu.cc
-void RegisterColours(KernelRegistry* registry);  // colour_cpu.cc
+void RegisterResizes(KernelRegistry* registry);      // resize_cpu.cc
+void RegisterWideResizes(KernelRegistry* registry);  // resize_wide_cpu.cc
+void RegisterCrops(KernelRegistry* registry);        // crop_cpu.cc
+void RegisterColours(KernelRegistry* registry);      // colour_cpu.cc
+void RegisterBoxes(KernelRegistry* registry);        // boxes_cpu.cc
+void RegisterRandomBoxes(KernelRegistry* registry);  // random_box_cpu.cc
 
 // The channels [begin, end) of the pixel at (n, y, x); element `at` of the tensor is the first.
 struct PixelPart {

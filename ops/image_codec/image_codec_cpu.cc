@@ -1,6 +1,8 @@
 // The kernels check attributes and inputs, once for each node what can be told then, and leave the
-// files to jpeg_cpu.cc and png_cpu.cc. Which library reads a file is told by its first bytes, not
-// by the op's name, as in TensorFlow.
+// files to jpeg_cpu.cc, png_cpu.cc and bmp_cpu.cc. Which of them reads a file is told by its first
+// bytes, not by the op's name, as in TensorFlow, but for BMP files, for which DecodeBmp and
+// DecodeImage are.
+#include <algorithm>
 #include <limits>
 
 #include "executor/kernel.h"
@@ -9,7 +11,32 @@
 namespace monograph::ops::image_codec {
 namespace {
 
-// DecodeJpeg and DecodePng: either reads both formats.
+constexpr std::string_view kJpegBegin = "\xff\xd8\xff", kPngBegin = "\x89PNG\r\n\x1a\n";
+
+template <typename From, typename To>
+void Convert(const KernelContext& c, const Tensor& from, Tensor* to) {
+  constexpr auto kMost = static_cast<float>(std::numeric_limits<From>::max());
+  const From* const samples = from.data<From>();
+  To* const out = to->data<To>();
+  InPieces(c, from.elements(), [=](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      if constexpr (std::is_same_v<To, float>) {
+        out[i] = static_cast<float>(samples[i]) * (1.0f / kMost);
+      } else {
+        out[i] = static_cast<To>(samples[i] * 256);
+      }
+    }
+  });
+}
+
+Result<std::string_view> FileOf(const Tensor& contents) {
+  if (contents.shape().rank() != 0) {
+    return InvalidArgument("contents must be scalar, got shape " + contents.shape().ToString());
+  }
+  return std::string_view(contents.strings()[0]);
+}
+
+// Decodes files into images: which formats, by the op.
 class DecodeKernel : public Kernel {
  public:
   static Result<std::unique_ptr<Kernel>> Make(const KernelConstruction& k) {
@@ -18,7 +45,8 @@ class DecodeKernel : public Kernel {
       return InvalidArgument("channels must be 0, 1, 3, or 4, got " + std::to_string(channels));
     }
     JpegDecoding jpeg{.channels = static_cast<int>(channels)};
-    if (k.op() == "DecodeJpeg") {
+    const std::string_view op = k.op();
+    if (op == "DecodeJpeg" || op == "DecodeAndCropJpeg") {
       const int64_t ratio = k.attr<int64_t>("ratio");
       if (ratio != 1 && ratio != 2 && ratio != 4 && ratio != 8) {
         return InvalidArgument("ratio must be 1, 2, 4, or 8, got " + std::to_string(ratio));
@@ -35,32 +63,64 @@ class DecodeKernel : public Kernel {
             jpeg.dct_method + "'");
       }
     }
-    return std::unique_ptr<Kernel>(new DecodeKernel(std::move(jpeg)));
+    return std::unique_ptr<Kernel>(new DecodeKernel(op, std::move(jpeg)));
   }
 
   Status Compute(KernelContext& c) override {
-    const Tensor& contents = c.input(0);
-    if (contents.shape().rank() != 0) {
-      return InvalidArgument("contents must be scalar, got shape " + contents.shape().ToString());
-    }
-    const std::string_view file = contents.strings()[0];
-    if (file.starts_with("\xff\xd8\xff")) {
-      if (c.output_dtype(0) != DT_UINT8) {
-        return InvalidArgument("a JPEG file has 8 bits for a channel; dtype must be uint8");
+    MG_ASSIGN_OR_RETURN(const std::string_view file, FileOf(c.input(0)));
+    const auto refuse = [this](const char* format) {
+      return InvalidArgument("Trying to decode " + std::string(format) +
+                             " format using a wrong op: " + op_);
+    };
+    const bool crops = op_ == "DecodeAndCropJpeg", bmp_only = op_ == "DecodeBmp";
+    if (file.starts_with(kJpegBegin)) {
+      if (bmp_only) return refuse("JPEG");
+      if (!crops) return DecodeJpegFile(c, file, jpeg_);
+      const Tensor& window = c.input(1);
+      if (window.shape().rank() != 1 || window.elements() != 4) {
+        return InvalidArgument("crop_window must have four elements, got shape " +
+                               window.shape().ToString());
       }
-      return DecodeJpegFile(c, file, jpeg_);
+      JpegDecoding cropped = jpeg_;
+      std::copy_n(window.data<int32_t>(), 4, cropped.window.emplace().begin());
+      return DecodeJpegFile(c, file, cropped);
     }
-    if (file.starts_with("\x89PNG\r\n\x1a\n")) return DecodePngFile(c, file, jpeg_.channels);
-    if (file.starts_with("GIF8") || file.starts_with("BM")) {
-      return Unimplemented("GIF and BMP files are not read here; give a JPEG or PNG file");
+    if (file.starts_with(kPngBegin)) {
+      return crops || bmp_only ? refuse("PNG") : DecodePngFile(c, file, jpeg_.channels);
     }
-    return InvalidArgument("Unknown image file format. One of JPEG, PNG required.");
+    if (file.starts_with("BM")) {
+      return bmp_only || op_ == "DecodeImage" ? DecodeBmpFile(c, file, jpeg_.channels)
+                                              : refuse("BMP");
+    }
+    if (file.starts_with("GIF8")) {
+      return Unimplemented("GIF files are not read here; give a JPEG, PNG or BMP file");
+    }
+    return InvalidArgument("Unknown image file format. One of JPEG, PNG, BMP required.");
   }
 
  private:
-  explicit DecodeKernel(JpegDecoding jpeg) : jpeg_(std::move(jpeg)) {}
+  DecodeKernel(std::string_view op, JpegDecoding jpeg) : op_(op), jpeg_(std::move(jpeg)) {}
 
+  const std::string op_;
   const JpegDecoding jpeg_;
+};
+
+class JpegShapeKernel : public Kernel {
+ public:
+  explicit JpegShapeKernel(const KernelConstruction&) {}
+
+  Status Compute(KernelContext& c) override {
+    MG_ASSIGN_OR_RETURN(const std::string_view file, FileOf(c.input(0)));
+    MG_ASSIGN_OR_RETURN(const auto shape, JpegShape(c, file));
+    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, Shape{3}));
+    if (out->dtype() == DT_INT64) {
+      std::copy(shape.begin(), shape.end(), out->data<int64_t>());
+    } else {
+      std::transform(shape.begin(), shape.end(), out->data<int32_t>(),
+                     [](int64_t dim) { return static_cast<int32_t>(dim); });
+    }
+    return Status();
+  }
 };
 
 // An image that can be written.
@@ -158,8 +218,25 @@ class EncodePngKernel : public Kernel {
 
 }  // namespace
 
+Status Samples::Finish(const KernelContext& c) {
+  if (out_.dtype() == made_.dtype()) return Status();
+  if (made_.dtype() == DT_UINT16) {
+    Convert<uint16_t, float>(c, made_, &out_);
+  } else if (out_.dtype() == DT_FLOAT) {
+    Convert<uint8_t, float>(c, made_, &out_);
+  } else {
+    Convert<uint8_t, uint16_t>(c, made_, &out_);
+  }
+  return Status();
+}
+
 void RegisterCpu(KernelRegistry* registry) {
-  registry->Add<DecodeKernel>({.op = "DecodeJpeg"});
+  for (const char* op : {"DecodeJpeg", "DecodeAndCropJpeg", "DecodeBmp"})
+    registry->Add<DecodeKernel>({.op = op});
+  for (const DType dtype : {DT_UINT8, DT_UINT16, DT_FLOAT})
+    registry->Add<DecodeKernel>({.op = "DecodeImage", .types = {{"dtype", dtype}}});
+  for (const DType dtype : {DT_INT32, DT_INT64})
+    registry->Add<JpegShapeKernel>({.op = "ExtractJpegShape", .types = {{"output_type", dtype}}});
   registry->Add<EncodeJpegKernel>({.op = "EncodeJpeg"});
   for (const DType dtype : {DT_UINT8, DT_UINT16}) {
     registry->Add<DecodeKernel>({.op = "DecodePng", .types = {{"dtype", dtype}}});

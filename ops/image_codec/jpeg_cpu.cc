@@ -1,6 +1,8 @@
 // Decoding: the header, its checks, then row by row into the output; files of several scans hold
 // all coefficients meanwhile, which count against the task's memory. A truncated file stops
-// libjpeg ("suspends" it): rows so far may be enough. Encoding goes row by row, too.
+// libjpeg ("suspends" it): rows so far may be enough. Of a window the rows before it are decoded
+// and dropped, those behind it are not; so its pixels are those of the whole image. Encoding goes
+// row by row, too.
 //
 // libjpeg reports errors by a jump over its own frames, to setjmp in Guard: what stands between
 // the two has no destructors.
@@ -98,7 +100,7 @@ class JpegDecoder {
   JpegDecoder(const JpegDecoder&) = delete;
   JpegDecoder& operator=(const JpegDecoder&) = delete;
 
-  // Reads the header; the size of the result is known then.
+  // Reads the header; the size of the whole image is known then.
   Status Begin(const JpegDecoding& how) {
     bool there = false;
     if (!reports_.guard.Calls([&] {
@@ -125,38 +127,61 @@ class JpegDecoder {
       return InvalidArgument("JPEG size " + std::to_string(width()) + " by " +
                              std::to_string(height()) + " is too large or empty");
     }
+    window_ = how.window.value_or(std::array<int64_t, 4>{0, 0, height(), width()});
+    const auto [y, x, rows, columns] = window_;
+    if (y < 0 || x < 0 || rows <= 0 || columns <= 0 || y + rows > height() ||
+        x + columns > width()) {
+      return InvalidArgument("Invalid crop window: y = " + std::to_string(y) +
+                             ", x = " + std::to_string(x) + ", height = " + std::to_string(rows) +
+                             ", width = " + std::to_string(columns) + " of an image of " +
+                             std::to_string(height()) + " x " + std::to_string(width()));
+    }
     return Status();
   }
 
   int64_t height() const { return info_.output_height; }
   int64_t width() const { return info_.output_width; }
-  int64_t channels() const { return channels_; }
+  // As the file has them, where colours are not converted.
+  int64_t file_channels() const { return info_.out_color_components; }
+  Shape shape() const { return Shape{window_[2], window_[3], channels_}; }
 
-  // The rows, of width x channels bytes each.
+  // The rows of the window, one after the other.
   Status Decode(const JpegDecoding& how, uint8_t* to) {
     MG_RETURN_IF_ERROR(room_.Hold(Coefficients(), "a JPEG image"));
     bool started = false;
     if (!reports_.guard.Calls([&] { started = jpeg_start_decompress(&info_) != FALSE; }) ||
         !started)
       return Invalid();
-    const int64_t row_bytes = width() * channels_;
-    const bool four = info_.out_color_space == JCS_CMYK;
-    if (info_.output_components != (four ? 4 : channels_)) return Invalid();
-    std::vector<uint8_t> inks(four ? static_cast<size_t>(4 * width()) : 0);
+    const auto [y0, x0, rows, columns] = window_;
+    const int64_t row_bytes = columns * channels_;
+    const bool four = info_.out_color_space == JCS_CMYK, whole = columns == width();
+    const int samples = four ? 4 : channels_;
+    if (info_.output_components != samples) return Invalid();
+    auto left = static_cast<JDIMENSION>(x0), wide = static_cast<JDIMENSION>(columns);
+    // Begins at a block of pixels; width() is then that of what libjpeg gives.
+    if (!whole && !reports_.guard.Calls([&] { jpeg_crop_scanline(&info_, &left, &wide); }))
+      return Invalid();
+    // A row that does not go to the image as it is.
+    std::vector<uint8_t> other(four || !whole || y0 > 0 ? static_cast<size_t>(samples * width())
+                                                        : 0);
     int64_t read = 0;
-    for (; read < height(); ++read) {
+    for (int64_t y = 0; y < y0 + rows; ++y) {
       if (reports_.context->cancelled()) return StepAborted();
       uint8_t* const row = to + read * row_bytes;
-      JSAMPROW into = four ? inks.data() : row;
-      unsigned rows = 0;
-      if (!reports_.guard.Calls([&] { rows = jpeg_read_scanlines(&info_, &into, 1); }))
+      JSAMPROW into = four || !whole || y < y0 ? other.data() : row;
+      unsigned count = 0;
+      if (!reports_.guard.Calls([&] { count = jpeg_read_scanlines(&info_, &into, 1); }))
         return Invalid();
-      if (rows == 0) break;  // the file ends here
-      if (four) FromInks(inks.data(), row);
+      if (count == 0) break;  // the file ends here
+      if (y < y0) continue;
+      const uint8_t* const from = other.data() + (x0 - left) * samples;
+      if (four) FromInks(from, columns, row);
+      if (!four && !whole) std::copy(from, from + row_bytes, row);
+      ++read;
     }
-    const float fraction = static_cast<float>(read) / static_cast<float>(height());
+    const float fraction = static_cast<float>(read) / static_cast<float>(rows);
     if (!(fraction >= std::min(1.0f, how.acceptable_fraction))) return Invalid();
-    std::fill(to + read * row_bytes, to + height() * row_bytes, uint8_t{0});
+    std::fill(to + read * row_bytes, to + rows * row_bytes, uint8_t{0});
     return Status();
   }
 
@@ -177,9 +202,9 @@ class JpegDecoder {
   }
 
   // Cyan, magenta, yellow and black, inverted where Adobe wrote the file.
-  void FromInks(const uint8_t* inks, uint8_t* row) const {
+  void FromInks(const uint8_t* inks, int64_t columns, uint8_t* row) const {
     const bool inverted = info_.saw_Adobe_marker != FALSE;
-    for (int64_t x = 0; x < width(); ++x, inks += 4) {
+    for (int64_t x = 0; x < columns; ++x, inks += 4) {
       for (int k = 0; k < 3; ++k) {
         *row++ = static_cast<uint8_t>(inverted ? inks[3] * inks[k] / 255
                                                : (255 - inks[3]) * (255 - inks[k]) / 255);
@@ -192,6 +217,7 @@ class JpegDecoder {
   jpeg_decompress_struct info_ = {};
   Room room_;
   const size_t size_;
+  std::array<int64_t, 4> window_ = {};  // y, x, height, width
   int channels_ = 0;
   bool made_ = false;
 };
@@ -307,9 +333,15 @@ Status DecodeJpegFile(KernelContext& c, std::string_view file, const JpegDecodin
   }
   JpegDecoder decoder(c, file, how.recover_truncated);
   MG_RETURN_IF_ERROR(decoder.Begin(how));
-  MG_ASSIGN_OR_RETURN(Tensor * image, c.AllocateOutput(0, Shape{decoder.height(), decoder.width(),
-                                                                decoder.channels()}));
-  return decoder.Decode(how, image->data<uint8_t>());
+  MG_ASSIGN_OR_RETURN(Samples image, Samples::Make(c, decoder.shape(), DT_UINT8));
+  MG_RETURN_IF_ERROR(decoder.Decode(how, image.bytes()));
+  return image.Finish(c);
+}
+
+Result<std::array<int64_t, 3>> JpegShape(const KernelContext& c, std::string_view file) {
+  JpegDecoder decoder(c, file, false);
+  MG_RETURN_IF_ERROR(decoder.Begin({}));
+  return std::array{decoder.height(), decoder.width(), decoder.file_channels()};
 }
 
 Status EncodeJpegFile(const KernelContext& c, const Tensor& image, const JpegEncoding& how,

@@ -193,13 +193,14 @@ class PngEncoder {
 }  // namespace
 
 Status DecodePngFile(KernelContext& c, std::string_view file, int channels) {
-  const bool wide = c.output_dtype(0) == DT_UINT16;
+  const bool wide = c.output_dtype(0) != DT_UINT8;
   PngDecoder decoder(file);
   MG_RETURN_IF_ERROR(decoder.Begin(channels, wide ? 16 : 8));
-  MG_ASSIGN_OR_RETURN(Tensor * image, c.AllocateOutput(0, Shape{decoder.height(), decoder.width(),
-                                                                decoder.channels()}));
-  return decoder.Decode(c, static_cast<uint8_t*>(image->raw()),
-                        decoder.width() * decoder.channels() * (wide ? 2 : 1));
+  const Shape shape{decoder.height(), decoder.width(), decoder.channels()};
+  MG_ASSIGN_OR_RETURN(Samples image, Samples::Make(c, shape, wide ? DT_UINT16 : DT_UINT8));
+  MG_RETURN_IF_ERROR(
+      decoder.Decode(c, image.bytes(), decoder.width() * decoder.channels() * (wide ? 2 : 1)));
+  return image.Finish(c);
 }
 
 Status EncodePngFile(const KernelContext& c, const Tensor& image, int compression,

@@ -17,6 +17,7 @@
   DO(graph_def)             \
   DO(graph_text)            \
   DO(idx)                   \
+  DO(image)                 \
   DO(json)                  \
   DO(lanes_offer)           \
   DO(names)                 \

@@ -834,31 +834,41 @@ def image():
     sizes = [(5, 7), (2, 3), (1, 1), (3, 4), (9, 1)]
     x = val(F, (2, 3, 4, 2))
     for how, attrs in both.items():
-        for op in ("ResizeBilinear", "ResizeNearestNeighbor"):
+        for op in ("ResizeBilinear", "ResizeNearestNeighbor", "ResizeBicubic"):
             for s in sizes:
                 case(op, "%s_%s" % (how, dims(s)), [x, ints(s)], **attrs)
             case(op, how + "_of_one", [val(F, (1, 1, 1, 3)), ints([3, 2])], **attrs)
         for s in sizes:
             g = val(F, (2,) + s + (2,), "g")
-            case("ResizeBilinearGrad", "%s_%s" % (how, dims(s)), [g, x], **attrs)
+            for op in ("ResizeBilinearGrad", "ResizeBicubicGrad"):
+                case(op, "%s_%s" % (how, dims(s)), [g, x], **attrs)
             case("ResizeNearestNeighborGrad", "%s_%s" % (how, dims(s)), [g, ints([3, 4])], **attrs)
     for t in FLOATS + [I, L, U8, S8, S16, U16]:
-        for op in ("ResizeBilinear", "ResizeNearestNeighbor"):
+        for op in ("ResizeBilinear", "ResizeNearestNeighbor", "ResizeBicubic", "ResizeArea"):
             case(op, SHORT[t], [num(t, (1, 3, 2, 2), "t", 0, 30), ints([4, 5])])
     for t in FLOATS:
         case("ResizeBilinearGrad", SHORT[t], [val(F, (1, 4, 5, 2), "g"), val(t, (1, 3, 2, 2))])
     for t in FLOATS + [I, U8, S8]:
         case("ResizeNearestNeighborGrad", SHORT[t], [num(t, (1, 4, 5, 2), "g"), ints([3, 2])])
     case("ResizeBilinear", "empty", [val(F, (0, 3, 4, 2)), ints([2, 2])])
-    for op in ("ResizeBilinear", "ResizeNearestNeighbor"):
+    case("ResizeBicubicGrad", "double", [val(F, (1, 4, 5, 2), "g"), val(D, (1, 3, 2, 2))])
+    wide = val(F, (2, 7, 9, 3))
+    for corners in (False, True):
+        for s in sizes + [(7, 9), (4, 20)]:
+            label = "%s%s" % ("corners_" if corners else "", dims(s))
+            case("ResizeArea", label, [wide, ints(s)], align_corners=corners)
+    for op in ("ResizeBilinear", "ResizeNearestNeighbor", "ResizeBicubic", "ResizeArea"):
         fails(op, "rank", [val(F, (3, 4, 2)), ints([2, 2])])
         fails(op, "size", [x, ints([0, 2])])
         fails(op, "negative", [x, ints([-1, 2])])
         fails(op, "three", [x, ints([1, 2, 3])])
         fails(op, "scalar", [x, ints(2)])
         fails(op, "no_pixels", [val(F, (1, 0, 4, 2)), ints([2, 2])])
+        if op == "ResizeArea":
+            continue
         fails(op, "both", [x, ints([2, 2])], align_corners=True, half_pixel_centers=True)
-    fails("ResizeBilinearGrad", "rank", [val(F, (3, 4, 2)), x])
+    for op in ("ResizeBilinearGrad", "ResizeBicubicGrad"):
+        fails(op, "rank", [val(F, (3, 4, 2)), x])
     fails("ResizeNearestNeighborGrad", "size", [val(F, (1, 3, 4, 2)), ints([0, 2])])
 
     photo = val(F, (2, 4, 5, 2))
@@ -943,6 +953,127 @@ def image():
         case(op, "empty", [colours((0, 3))])
         fails(op, "channels", [colours((4, 4))])
         fails(op, "scalar", [colours(())])
+
+
+def image_boxes():
+    family("image_boxes")
+    boxes = np.array(
+        [[[0, 0, 1, 1], [0.2, 0.3, 0.7, 0.6], [-0.5, -1, 0.4, 0.5]], [[0.5, 0.2, 3, 2], [0.6, 0, 0.2, 1], [2, 2, 3, 3]]], F
+    )
+    strange = np.array([[[np.nan, 0, 1, 1], [0, 0, np.inf, 1], [-1e30, 0, 0.5, 1], [0, 1, 1, 1], [-3, -3, 3, 3]]], F)
+    colors = colours((2, 4))
+    for channels in (1, 3, 4):
+        x = colours((2, 6, 8, channels))
+        case("DrawBoundingBoxes", "channels_%d" % channels, [x, boxes])
+        case("DrawBoundingBoxesV2", "channels_%d" % channels, [x, boxes, colors])
+    x = colours((1, 6, 8, 3))
+    for op, more in (("DrawBoundingBoxes", []), ("DrawBoundingBoxesV2", [colors])):
+        case(op, "half", [x.astype(H), boxes[:1]] + more)
+        case(op, "strange", [x, strange] + more)
+        case(op, "many", [x, np.tile(boxes[:1], (1, 5, 1))] + more)
+        case(op, "no_boxes", [x, np.zeros((1, 0, 4), F)] + more)
+        case(op, "no_images", [x[:0], np.zeros((0, 3, 4), F)] + more)
+        fails(op, "rank", [x[0], boxes[:1]] + more)
+        fails(op, "boxes", [x, boxes[0]] + more)
+        fails(op, "batch", [x, boxes] + more)
+        fails(op, "channels", [x[:, :, :, :2], boxes[:1]] + more)
+        fails(op, "numbers", [x, boxes[:1, :, :3]] + more)
+    case("DrawBoundingBoxesV2", "no_colours", [x, boxes[:1], np.zeros((0, 3), F)])
+    fails("DrawBoundingBoxesV2", "few_columns", [x, boxes[:1], colors[:, :2]])
+    fails("DrawBoundingBoxesV2", "vector", [x, boxes[:1], colors[0]])
+
+    few = np.array([[0, 0, 1, 1], [0, 0.1, 1, 1.1], [0, -0.1, 1, 0.9], [0, 10, 1, 11], [1, 11.1, 0, 10.1], [0, 100, 1, 101]], F)
+    scores = np.array([0.9, 0.75, 0.6, 0.95, 0.5, 0.3], F)
+    begin = val(F, (40, 2), "begin", 0, 3)
+    many = np.concatenate([begin, begin + val(F, (40, 2), "size", -0.2, 2)], 1)
+    of_many = np.round(val(F, (40,), "scores", -1, 1), 1)
+    odd = np.array([[np.nan, 0, 1, 1], [0, 0, np.inf, 1], [0, 0, 1, 1], [0, 0, 1e30, 1e30], [0, 0, 0, 0]], F)
+    of_odd = np.array([0.5, np.inf, np.nan, -np.inf, 0.5], F)
+    for label, b, sc in (("few", few, scores), ("many", many, of_many), ("odd", odd, of_odd), ("none", few[:0], scores[:0])):
+        for most in (0, 3, 30):
+            for overlap in (0.0, 0.5, 1.0):
+                at = "%s_%d_%s" % (label, most, overlap)
+                n, o = ints(most), np.array(overlap, F)
+                case("NonMaxSuppression", at, [b, sc, n], iou_threshold=overlap)
+                case("NonMaxSuppressionV2", at, [b, sc, n, o])
+                case("NonMaxSuppressionV3", at, [b, sc, n, o, np.array(0.4, F)])
+                if label in ("few", "many"):
+                    t = [x.astype(H) for x in (b, sc)] + [n]
+                    case("NonMaxSuppressionV2", at + "_half", t + [o.astype(H)])
+                    case("NonMaxSuppressionV3", at + "_half", t + [o, np.array(0.4, F)], T_threshold=F)
+                for pad in (False, True):
+                    case("NonMaxSuppressionV4", "%s_%d" % (at, pad), [b, sc, n, o, np.array(-0.2, F)], pad_to_max_output_size=pad)
+                for sigma in (0.0, 0.5):
+                    soft = [b, sc, n, o, np.array(0.2, F), np.array(sigma, F)]
+                    case("NonMaxSuppressionV5", "%s_%s" % (at, sigma), soft, pad_to_max_output_size=overlap == 0.5)
+    soft = [x.astype(H) for x in (many, of_many)]
+    case("NonMaxSuppressionV5", "half", soft + [ints(20), np.array(0.5, H), np.array(0.1, H), np.array(0.25, H)])
+    o, low = np.array(0.5, F), np.array(0, F)
+    for op, more in (("", []), ("V2", [o]), ("V3", [o, low]), ("V4", [o, low]), ("V5", [o, low, low])):
+        op = "NonMaxSuppression" + op
+        fails(op, "rank", [few[0], scores[:1], ints(3)] + more)
+        fails(op, "numbers", [few[:, :3], scores, ints(3)] + more)
+        fails(op, "scores", [few, scores[:4], ints(3)] + more)
+        fails(op, "most", [few, scores, ints([3])] + more)
+        fails(op, "negative", [few, scores, ints(-1)] + more)
+        if more:
+            fails(op, "threshold", [few, scores, ints(3), np.array(1.5, F)] + more[1:])
+            fails(op, "nan", [few, scores, ints(3), np.array(np.nan, F)] + more[1:])
+            fails(op, "vector", [few, scores, ints(3), np.array([0.5], F)] + more[1:])
+    fails("NonMaxSuppression", "threshold", [few, scores, ints(3)], iou_threshold=-0.5)
+    fails("NonMaxSuppressionV5", "sigma", [few, scores, ints(3), o, low, np.array(-1, F)])
+
+    # The first run of a kernel, by seed.
+    some = np.array([[[0.1, 0.2, 0.6, 0.9], [0.5, 0.5, 0.7, 0.6]]], F)
+    least = np.array(0.5, F)
+    for k, (size, b, attrs) in enumerate(
+        (
+            ([40, 50, 3], some, {}),
+            ([40, 50, 3], some, dict(seed=7, seed2=0)),
+            ([40, 50, 3], some, dict(seed=-3, seed2=1 << 40)),
+            ([480, 641, 3], some, dict(area_range=[0.3, 0.4])),
+            ([480, 641, 3], some, dict(aspect_ratio_range=[0.2, 5.0])),
+            ([99, 7, 1], some, dict(aspect_ratio_range=[3.0, 3.0])),
+            ([99, 7, 1], some, dict(max_attempts=2)),
+            ([3, 3, 1], some, dict(area_range=[0.01, 0.02])),
+            ([30, 30, 1], some, dict(area_range=[0.9, 0.2])),
+            ([31, 17, 3], some[:, :0], dict(use_image_if_no_bounding_boxes=True)),
+            ([31, 17, 3], np.array([[[0.5, 0.5, 0.5, 0.5]]], F), {}),
+            ([0, 5, 3], some, {}),
+        )
+    ):
+        attrs = dict(dict(seed=87654321 + k, seed2=k), **attrs)
+        case("SampleDistortedBoundingBox", str(k), [ints(size), b], min_object_covered=0.5, **attrs)
+        case("SampleDistortedBoundingBoxV2", str(k), [ints(size), b, least], **attrs)
+    for t in (U8, S8, S16, I, L):
+        case("SampleDistortedBoundingBox", SHORT[t], [np.array([90, 100, 3], t), some], seed=5, seed2=6)
+        case("SampleDistortedBoundingBoxV2", SHORT[t], [np.array([90, 100, 3], t), some, least], seed=5, seed2=6)
+    for op, more in (("SampleDistortedBoundingBox", []), ("SampleDistortedBoundingBoxV2", [least])):
+        fails(op, "size", [ints([4, 5]), some] + more)
+        fails(op, "negative", [ints([-4, 5, 3]), some] + more)
+        fails(op, "huge", [ints([5, 2**31 - 1, 3]), some] + more)
+        fails(op, "boxes", [ints([4, 5, 3]), some[0]] + more)
+        fails(op, "numbers", [ints([4, 5, 3]), some[:, :, :3]] + more)
+        fails(op, "none", [ints([4, 5, 3]), some[:, :0]] + more)
+        fails(op, "outside", [ints([4, 5, 3]), 2 * some] + more)
+        fails(op, "nan", [ints([4, 5, 3]), np.nan * some] + more)
+        fails(op, "aspects", [ints([4, 5, 3]), some] + more, aspect_ratio_range=[0.0, 1.0])
+        fails(op, "three_aspects", [ints([4, 5, 3]), some] + more, aspect_ratio_range=[1.0, 1.0, 1.0])
+        fails(op, "areas", [ints([4, 5, 3]), some] + more, area_range=[0.5, 1.5])
+        fails(op, "attempts", [ints([4, 5, 3]), some] + more, max_attempts=0)
+    fails("SampleDistortedBoundingBox", "covered", [ints([4, 5, 3]), some], min_object_covered=-1.0)
+    fails("SampleDistortedBoundingBoxV2", "covered", [ints([4, 5, 3]), some, np.array(-1, F)])
+    fails("SampleDistortedBoundingBoxV2", "vector", [ints([4, 5, 3]), some, np.array([0.5], F)])
+
+
+def bmp(pixels, top_down=False, gap=0):
+    """A BMP file of [height, width, 1, 3 or 4], whose first byte of a pixel comes first in the file."""
+    height, width, channels = pixels.shape
+    rows = [r.tobytes() + b"\0" * (-r.size % 4) for r in pixels]
+    offset = 54 + gap
+    header = struct.pack("<2sIIIIiiHH", b"BM", offset + len(rows[0]) * height, 0, offset, 40, width,
+                         -height if top_down else height, 1, 8 * channels)
+    return header + b"\0" * (offset - len(header)) + b"".join(rows)
 
 
 def png(width, height, depth, kind, rows, palette=b"", trns=b"", interlaced=False):
@@ -1044,6 +1175,52 @@ def image_codec():
                     continue
                 case("DecodePng", "%s_%d_%s" % (label, channels, SHORT[t]), [file(data)], channels=channels, dtype=t)
     case("DecodeJpeg", "of_png", [file(pngs["uint8_3"])])
+
+    bmps = {str(n): bmp(photo(4, 5, n)) for n in (1, 3, 4)}
+    bmps["top_down"], bmps["gap"] = bmp(photo(4, 5, 3), top_down=True), bmp(photo(3, 2, 1), gap=1024)
+    for label, data in bmps.items():
+        for channels in (0, 3, 4):
+            case("DecodeBmp", "%s_%d" % (label, channels), [file(data)], channels=channels)
+    for dtype in (U8, U16, F):
+        for label, data in (("jpeg", jpegs["plain"]), ("png_8", pngs["uint8_4"]), ("png_16", pngs["uint16_3"]), ("bmp", bmps["3"])):
+            for channels in (0, 3):
+                at = "%s_%d_%s" % (label, channels, SHORT[dtype])
+                case("DecodeImage", at, [file(data)], channels=channels, dtype=dtype, expand_animations=False)
+    case("DecodeImage", "with_animations", [file(bmps["3"])])
+    case("DecodePng", "of_jpeg_uint16", [file(jpegs["plain"])], dtype=U16)
+    for label, data in (("short", bmps["3"][:31]), ("cut", bmps["3"][:-1]), ("long", bmps["3"] + b"x")):
+        fails("DecodeBmp", label, [file(data)])
+    for label, at, number in (("no_width", 18, 0), ("no_height", 22, 0), ("wide", 18, 2**31 - 1), ("offset", 10, -1),
+                              ("high", 22, -(2**31)), ("bits", 28, 16)):
+        data = bytearray(bmps["3"])
+        data[at : at + 4] = struct.pack("<i", number)
+        fails("DecodeBmp", label, [file(bytes(data))])
+    fails("DecodeBmp", "one_channel", [file(bmps["3"])], channels=1)
+    fails("DecodeBmp", "of_jpeg", [file(jpegs["plain"])])
+    fails("DecodeBmp", "of_png", [file(pngs["uint8_3"])])
+    for op in ("DecodeJpeg", "DecodePng"):
+        fails(op, "of_bmp", [file(bmps["3"])])
+    fails("DecodeImage", "text", [file(b"no image at all")])
+    fails("DecodeImage", "cut", [file(jpegs["plain"][:60])])
+    windows = [(0, 0, 5, 5), (0, 0, 20, 27), (3, 8, 9, 11), (15, 22, 5, 5), (1, 1, 1, 1), (0, 17, 20, 9), (16, 0, 4, 27)]
+    for label in ("plain", "grey", "progressive", "all_chroma"):
+        for w in windows[: 1 if label == "grey" else None]:
+            case("DecodeAndCropJpeg", "%s_%s" % (label, dims(w)), [file(jpegs[label]), ints(w)])
+    for channels in (1, 3):
+        case("DecodeAndCropJpeg", "channels_%d" % channels, [file(jpegs["plain"]), ints(windows[2])], channels=channels)
+    case("DecodeAndCropJpeg", "ratio_2", [file(jpegs["plain"]), ints((2, 3, 5, 6))], ratio=2)
+    case("DecodeAndCropJpeg", "plain_upscaling", [file(jpegs["plain"]), ints(windows[2])], fancy_upscaling=False)
+    for label, w in (("empty", (0, 0, 0, 5)), ("negative", (-1, 0, 3, 3)), ("low", (16, 0, 5, 5)), ("right", (0, 20, 5, 8)),
+                     ("sum", (1, 1, 2**31 - 1, 2**31 - 1)), ("three", (0, 0, 5))):
+        fails("DecodeAndCropJpeg", label, [file(jpegs["plain"]), ints(w)])
+    fails("DecodeAndCropJpeg", "of_png", [file(pngs["uint8_3"]), ints((0, 0, 1, 1))])
+    fails("DecodeAndCropJpeg", "of_bmp", [file(bmps["3"]), ints((0, 0, 1, 1))])
+    for label in ("plain", "grey", "progressive"):
+        for t in (I, L):
+            case("ExtractJpegShape", "%s_%s" % (label, SHORT[t]), [file(jpegs[label])], output_type=t)
+    fails("ExtractJpegShape", "of_png", [file(pngs["uint8_3"])])
+    fails("ExtractJpegShape", "empty", [file(b"")])
+    fails("ExtractJpegShape", "vector", [np.array([jpegs["plain"]] * 2, dtype=object)])
     fails("DecodePng", "cut", [file(pngs["uint8_3"][:-40])])
     fails("DecodePng", "header", [file(pngs["uint8_3"][:20])])
     fails("DecodePng", "checksum", [file(pngs["uint8_3"].replace(b"IDAT", b"IDAt"))])
@@ -1106,6 +1283,7 @@ MAKERS = dict(
     texts=texts,
     example=example,
     image=image,
+    image_boxes=image_boxes,
     image_codec=image_codec,
     words=words,
 )

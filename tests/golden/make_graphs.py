@@ -1143,6 +1143,10 @@ def ref_control_flow(r):
             return i + n.read_value()
 
     looped = v1.while_loop(lambda i: i < 20.0, body, [tf.constant(0.0)], name="looped")
+    number = v1.placeholder(tf.int32, [], name="number")
+    chosen = tf.raw_ops.RefSelect(index=number, inputs=[n._ref(), m._ref()])
+    selected = tf.add(chosen, 0.5, name="selected")
+    added = tf.raw_ops.AssignAdd(ref=chosen, value=1000.0, name="added")
     r.step("initialise", targets=[init])
     for value in (3.0, 1.0, 2.5):
         r.step("a cond that changes it, x = %g" % value, [changed], feeds={x: np.float32(value)})
@@ -1150,6 +1154,11 @@ def ref_control_flow(r):
         r.step("one of two, x = %g" % value, [either], feeds={x: np.float32(value)})
     r.step("a loop that changes it", [looped])
     r.step("the loop's effect", ["n:0"])
+    for i in (1, 0, 1):
+        r.step("number %d is changed" % i, [added], feeds={number: np.int32(i)})
+        r.step("and read", [selected, "n:0", "m:0"], feeds={number: np.int32(i)})
+    for i in (2, -1):
+        r.step("there is no number %d" % i, [selected], feeds={number: np.int32(i)}, error="INVALID_ARGUMENT", error_contains="must be in the range")
 
 
 @graph

@@ -42,6 +42,11 @@ std::string HugePng() {
   using namespace std::string_literals;  // NOLINT(build/namespaces)
   return "\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR\x7f\xff\xff\xff\0\0\0\x01\x08\x02\0\0\0\0\0\0\0"s;
 }
+// Of 2^28 pixels, with none behind it.
+std::string HugeBmp() {
+  using namespace std::string_literals;  // NOLINT(build/namespaces)
+  return "BM\0\0\0\0\0\0\0\0\x36\0\0\0\x28\0\0\0\xff\xff\xff\x0f\1\0\0\0\1\0\x20\0\0\0"s;
+}
 // An example without features.
 Tensor Nothing(const Shape& shape) { return Zeros(DT_STRING, shape); }
 
@@ -947,6 +952,184 @@ const std::vector<HostileNode>& Nodes() {
        [] {
          return Inputs{Floats({1, 1, 1, 1}), Tensor::Vector<int32_t>({kMost32, kMost32})};
        }},
+      {"ResizeBicubic", "a result whose size wraps",
+       [] {
+         return Inputs{Floats({1 << 10, 1, 1, 1}), Tensor::Vector<int32_t>({kMost32, kMost32})};
+       }},
+      {"ResizeBicubic",
+       "no images of many pixels",
+       [] {
+         return Inputs{Floats({0, 1, 1, 4}), Tensor::Vector<int32_t>({kMost32, kMost32})};
+       },
+       {},
+       true},
+      {"ResizeBicubic",
+       "many pixels of one",
+       [] {
+         return Inputs{Floats({1, 1, 1, 1}), Tensor::Vector<int32_t>({1, 100'000})};
+       },
+       {{"half_pixel_centers", true}},
+       true},
+      {"ResizeBicubicGrad",
+       "no images of many pixels",
+       [] {
+         const Tensor none = Floats({0, 1 << 30, 1 << 30, 1});
+         return Inputs{none, none};
+       },
+       {},
+       true},
+      {"ResizeBicubicGrad", "images without channels",
+       [] {
+         const Tensor images = Floats({1, kHuge, 1, 0});
+         return Inputs{images, images};
+       }},
+      {"ResizeArea", "a result whose size wraps",
+       [] {
+         return Inputs{Floats({1 << 10, 1, 1, 1}), Tensor::Vector<int32_t>({kMost32, kMost32})};
+       }},
+      {"ResizeArea",
+       "no images of the most pixels",
+       [] {
+         return Inputs{Floats({0, kMost32, kMost32, 1}), Tensor::Vector<int32_t>({1, 1})};
+       },
+       {},
+       true},
+      {"ResizeArea",
+       "many pixels of two",
+       [] {
+         return Inputs{Floats({1, 1, 2, 1}), Tensor::Vector<int32_t>({1, 100'000})};
+       },
+       {},
+       true},
+      {"DrawBoundingBoxes",
+       "boxes at no numbers and far away",
+       [] {
+         return Inputs{Floats({1, 2, 2, 1}), StrangeBoxes().Reshaped(Shape{1, 2, 4})};
+       },
+       {},
+       true},
+      {"DrawBoundingBoxes",
+       "images without pixels",
+       [] {
+         return Inputs{Floats({1, kHuge, 0, 3}), StrangeBoxes().Reshaped(Shape{1, 2, 4})};
+       },
+       {},
+       true},
+      {"DrawBoundingBoxes",
+       "no images with many boxes",
+       [] {
+         return Inputs{Floats({0, 1, 1, 3}), Floats({0, kWide, 4})};
+       },
+       {},
+       true},
+      {"DrawBoundingBoxesV2",
+       "boxes at no numbers and far away",
+       [] {
+         return Inputs{Floats({1, 2, 2, 1}), StrangeBoxes().Reshaped(Shape{1, 2, 4}),
+                       Floats({1, 1})};
+       },
+       {},
+       true},
+      {"DrawBoundingBoxesV2", "colours without channels",
+       [] {
+         return Inputs{Floats({1, 2, 2, 1}), StrangeBoxes().Reshaped(Shape{1, 2, 4}),
+                       Floats({kHuge, 0})};
+       }},
+      {"NonMaxSuppression",
+       "boxes at no numbers and far away",
+       [] {
+         return Inputs{StrangeBoxes(), Floats({2}), Tensor::Scalar(kMost32)};
+       },
+       {},
+       true},
+      {"NonMaxSuppression", "boxes without numbers",
+       [] {
+         return Inputs{Floats({kHuge, 0}), Floats({0}), Tensor::Scalar(1)};
+       }},
+      {"NonMaxSuppressionV2", "a threshold that is no number",
+       [] {
+         return Inputs{StrangeBoxes(), Floats({2}), Tensor::Scalar(1),
+                       Tensor::Scalar(std::numeric_limits<float>::quiet_NaN())};
+       }},
+      {"NonMaxSuppressionV3",
+       "a score that is no number",
+       [] {
+         return Inputs{StrangeBoxes(), Floats({2}), Tensor::Scalar(kMost32), Tensor::Scalar(0.5f),
+                       Tensor::Scalar(std::numeric_limits<float>::quiet_NaN())};
+       },
+       {},
+       true},
+      {"NonMaxSuppressionV4",
+       "no boxes of the most",
+       [] {
+         return Inputs{Floats({0, 4}), Floats({0}), Tensor::Scalar(kMost32), Tensor::Scalar(0.5f),
+                       Tensor::Scalar(0.5f)};
+       },
+       {},
+       true},
+      {"NonMaxSuppressionV4",
+       "a padding below zero",
+       [] {
+         return Inputs{Floats({0, 4}), Floats({0}), Tensor::Scalar(-kMost32), Tensor::Scalar(0.5f),
+                       Tensor::Scalar(0.5f)};
+       },
+       {{"pad_to_max_output_size", true}}},
+      {"NonMaxSuppressionV5",
+       "scores that fall to no number",
+       [] {
+         return Inputs{StrangeBoxes(),       Tensor::Vector<float>({1, 1}),
+                       Tensor::Scalar(kMost32), Tensor::Scalar(0.5f),
+                       Tensor::Scalar(0.0f), Tensor::Scalar(1e-45f)};
+       },
+       {},
+       true},
+      {"NonMaxSuppressionV5", "an infinite score and a width of infinity",
+       [] {
+         const float far = std::numeric_limits<float>::infinity();
+         return Inputs{StrangeBoxes(),       Tensor::Vector<float>({far, far}),
+                       Tensor::Scalar(2),    Tensor::Scalar(1.0f),
+                       Tensor::Scalar(-far), Tensor::Scalar(far)};
+       },
+       {},
+       true},
+      {"SampleDistortedBoundingBox",
+       "images of the most pixels, at any aspect",
+       [] {
+         return Inputs{Tensor::Vector<int32_t>({kMost32 - 1, kMost32 - 1, 3}), Floats({1, 0, 4})};
+       },
+       {{"aspect_ratio_range", std::vector<float>{1e-45f, std::numeric_limits<float>::infinity()}},
+        {"area_range", std::vector<float>{1e-45f, 1}},
+        {"use_image_if_no_bounding_boxes", true},
+        {"seed", int64_t{1}}},
+       true},
+      {"SampleDistortedBoundingBox",
+       "more attempts than are counted",
+       [] {
+         return Inputs{Tensor::Vector<int32_t>({4, 4, 3}), Floats({1, 0, 4})};
+       },
+       {{"max_attempts", kWord + 1}, {"use_image_if_no_bounding_boxes", true}}},
+      {"SampleDistortedBoundingBox",
+       "ranges of no number",
+       [] {
+         return Inputs{Tensor::Vector<int32_t>({4, 4, 3}), Floats({1, 1, 4})};
+       },
+       {{"area_range", std::vector<float>{std::numeric_limits<float>::quiet_NaN(), 1}}}},
+      {"SampleDistortedBoundingBoxV2", "images of more rows than are counted",
+       [] {
+         return Inputs{Dims({kHuge, 1, 3}), Floats({1, 1, 4}), Tensor::Scalar(0.5f)};
+       }},
+      {"SampleDistortedBoundingBoxV2", "a share that is no number",
+       [] {
+         return Inputs{Dims({4, 4, 3}), Floats({1, 1, 4}),
+                       Tensor::Scalar(std::numeric_limits<float>::quiet_NaN())};
+       }},
+      {"SampleDistortedBoundingBoxV2",
+       "many boxes of no images",
+       [] {
+         return Inputs{Dims({4, 4, 3}), Floats({0, kWide, 4}), Tensor::Scalar(0.5f)};
+       },
+       {{"use_image_if_no_bounding_boxes", true}},
+       true},
       {"CropAndResize",
        "boxes at no numbers and far away",
        [] {
@@ -1036,6 +1219,25 @@ const std::vector<HostileNode>& Nodes() {
        [] { return Inputs{Tensor::String(HugeJpeg())}; }},
       {"DecodePng", "a header of more pixels than are decoded",
        [] { return Inputs{Tensor::String(HugePng())}; }},
+      {"DecodeBmp", "a header of more pixels than there are",
+       [] { return Inputs{Tensor::String(HugeBmp())}; }},
+      {"DecodeImage", "a header of more pixels than are decoded",
+       [] { return Inputs{Tensor::String(HugePng())}; }},
+      {"DecodeImage",
+       "a header of more pixels than there are, as floats",
+       [] { return Inputs{Tensor::String(HugeBmp())}; },
+       {{"dtype", DT_FLOAT}}},
+      {"DecodeAndCropJpeg", "a header of more pixels than are decoded",
+       [] {
+         return Inputs{Tensor::String(HugeJpeg()), Tensor::Vector<int32_t>({0, 0, 1, 1})};
+       }},
+      {"DecodeAndCropJpeg", "a window whose end wraps",
+       [] {
+         return Inputs{Run1("EncodeJpeg", {Zeros(DT_UINT8, {2, 2, 1})}),
+                       Tensor::Vector<int32_t>({1, 1, kMost32, kMost32})};
+       }},
+      {"ExtractJpegShape", "a header of more pixels than are decoded",
+       [] { return Inputs{Tensor::String(HugeJpeg())}; }},
       {"StringToHashBucketFast",
        "the most buckets",
        [] { return Inputs{Tensor::String("text")}; },

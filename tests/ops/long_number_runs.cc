@@ -451,9 +451,46 @@ void AddImages(std::vector<LongRun>* runs) {
     whole.data<float>()[2] = whole.data<float>()[3] = 1;
     return whole;
   };
-  for (const char* op : {"ResizeBilinear", "ResizeNearestNeighbor"})
+  for (const char* op : {"ResizeBilinear", "ResizeNearestNeighbor", "ResizeBicubic", "ResizeArea"})
     runs->push_back({op, [=] { return std::vector{line(), Ints({1, AsInt(4 * kRow)})}; }});
-  runs->push_back({"ResizeBilinearGrad", [=] { return std::vector{long_line(), line()}; }});
+  for (const char* op : {"ResizeBilinearGrad", "ResizeBicubicGrad"})
+    runs->push_back({op, [=] { return std::vector{long_line(), line()}; }});
+  runs->push_back({"ResizeArea",
+                   [=] {
+                     return std::vector{Floats({1, 1, 8 * kRow, 1}), Ints({1, 1})};
+                   },
+                   {},
+                   " to one pixel"});
+  // One box around a long line after the other; boxes that all overlap, and none does.
+  runs->push_back({"DrawBoundingBoxes", [=] {
+                     Tensor many = Floats({1, 40, 4});
+                     for (int64_t i = 3; i < many.elements(); i += 4) many.data<float>()[i] = 1;
+                     return std::vector{Floats({1, 1, kRow, 1}), many};
+                   }});
+  const auto apart = [](int64_t n) {
+    Tensor many = Floats({n, 4});
+    for (int64_t i = 0; i < n; ++i) {
+      float* const box = many.data<float>() + 4 * i;
+      box[0] = static_cast<float>(2 * i), box[2] = box[0] + 1, box[3] = 1;
+    }
+    return many;
+  };
+  runs->push_back({"NonMaxSuppression", [=] {
+                     const int64_t n = 20'000;
+                     return std::vector{apart(n), Random<float>({n}), Tensor::Scalar(AsInt(n))};
+                   }});
+  runs->push_back({"NonMaxSuppression",
+                   [=] {
+                     const int64_t n = 4 * kMillion;
+                     return std::vector{Floats({n, 4}), Random<float>({n}), Tensor::Scalar(1)};
+                   },
+                   {},
+                   " of many boxes"});
+  runs->push_back({"SampleDistortedBoundingBox",
+                   [=] {
+                     return std::vector{Ints({9, 9, 3}), Floats({1, 1, 4})};
+                   },
+                   {{"max_attempts", 4 * kMillion}, {"seed", int64_t{1}}}});
   runs->push_back({"ResizeNearestNeighborGrad", [=] {
                      return std::vector{long_line(), Ints({1, 1000})};
                    }});

@@ -108,6 +108,16 @@ void AddPictures(std::vector<LongRun>* runs) {
   decode("DecodeJpeg", "EncodeJpeg", {}, "");
   decode("DecodeJpeg", "EncodeJpeg", {{"progressive", true}}, " of several scans");
   decode("DecodePng", "EncodePng", {}, "");
+  decode("DecodeImage", "EncodePng", {}, "");
+  const auto bmp = [] {
+    constexpr int32_t kSide = 8192;
+    std::string file(54 + size_t{4} * kSide * kSide, '\x55');
+    const int32_t header[] = {54, 40, kSide, kSide, 32 << 16};
+    std::memcpy(file.data(), "BM", 2);
+    std::memcpy(file.data() + 10, header, sizeof(header));
+    return std::vector{Tensor::String(std::move(file))};
+  };
+  runs->push_back({"DecodeBmp", bmp});
 }
 
 }  // namespace

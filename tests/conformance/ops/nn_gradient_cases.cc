@@ -329,6 +329,11 @@ void AddDeepConvolutions(std::vector<GradientCase>* cases) {
            {{2, 3, 4, 2}}});
       cases->back().step = 64;
       cases->push_back(
+          {"ResizeBicubic" + how,
+           [=](S s, In x) { return as_double(s, ResizeBicubic(s, x[0], size(s), options)); },
+           {{2, 3, 4, 2}}});
+      cases->back().step = 64;
+      cases->push_back(
           {"ResizeNearestNeighbor" + how,
            [=](S s, In x) { return Outputs{ResizeNearestNeighbor(s, x[0], size(s), options)}; },
            {{2, 3, 4, 2}}});
@@ -350,6 +355,14 @@ void AddDeepConvolutions(std::vector<GradientCase>* cases) {
       cases->back().step = 64;
     }
   }
+  // Colours apart, each of which is the largest and the smallest once with each other.
+  cases->push_back({"RGBToHSV",
+                    [](S s, In x) { return Outputs{RGBToHSV(s, x[0])}; },
+                    {{6, 3}},
+                    0,
+                    1,
+                    {{0.9, 0.5, 0.2, 0.8, 0.3, 0.6, 0.4, 0.7, 0.1, 0.2, 0.9, 0.6, 0.5, 0.1, 0.8,
+                      0.15, 0.45, 0.95}}});
   cases->push_back({"ExtractImagePatches",
                     [](S s, In x) {
                       return Outputs{ExtractImagePatches(s, x[0], {1, 2, 3, 1}, {1, 1, 2, 1},
