@@ -65,6 +65,10 @@ struct SessionOptions {
   // Partial device names; other tasks are neither waited for nor used. Empty: all.
   std::vector<std::string> device_filters = {};
   OptimizeOptions optimizer = {};
+  // Random ops whose attributes seed and seed2 are not both 0 draw TensorFlow's numbers, on CPUs:
+  // each goes on in its stream as long as the session is open, as TensorFlow's kernels do. Without
+  // it, and without seeds, numbers follow from seeds, the node's name and the step's number.
+  bool tensorflow_random_streams = false;
   // How long Connect waits for daemons that are not up yet.
   std::chrono::milliseconds start_timeout{30000};
   std::optional<control::KeyRing> key = {};

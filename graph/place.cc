@@ -387,7 +387,7 @@ class Placer {
 
   // What a refusal of the node's group is about.
   Refusal RefusalOf(NodeId node) {
-    Refusal refusal{graph_, devices_, {}, options_.allow_soft_placement};
+    Refusal refusal{graph_, devices_, {}, options_.allow_soft_placement, options_.kernel_remark};
     for (NodeId member = 0; member < graph_.num_nodes(); ++member) {
       if (Find(member) == Find(node))
         refusal.members.push_back(

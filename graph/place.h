@@ -16,6 +16,9 @@ struct PlaceOptions {
   bool allow_soft_placement = false;
   // Whether a device type has a kernel for a node. Empty: every type has.
   std::function<bool(const Graph& graph, NodeId node, DeviceType type)> has_kernel = {};
+  // Why a node lacks a kernel on some type of device, where that is not plain; else "". Empty: it
+  // is always plain.
+  std::function<std::string(const Graph& graph, NodeId node)> kernel_remark = {};
 };
 
 // Sets the device of every node to a full name. Rules, as TensorFlow's: the type of the highest

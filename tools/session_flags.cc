@@ -68,6 +68,8 @@ void SessionFlags::AddTo(Flags* flags) {
   flags->AddChoice("opt_level", &opt_level, {"L0", "L1"},
                    "graph optimisation, as OptimizerOptions has it: L1 folds constants and merges "
                    "equal nodes, L0 runs the graph as it is");
+  flags->Add("tensorflow_random_streams", &options.tensorflow_random_streams,
+             "random ops with seeds draw TensorFlow's numbers, on CPUs; else numbers of their own");
   flags->Add("operation_timeout", &options.operation_timeout,
              "longest time of one step, in seconds; 0: no limit");
   AddMemoryFlag(flags);

@@ -11,6 +11,7 @@
 #include "base/printable.h"
 #include "client/session/impl.h"
 #include "client/session/lanes.h"
+#include "executor/random_streams.h"
 #include "executor/worker/worker.pb.h"
 #include "graph/op_source.h"
 #include "graph/references.h"
@@ -67,7 +68,8 @@ Status FirstFailure(std::span<const Result<std::string>> answers) {
 
 Status Session::Impl::Start(const ClusterSpec* cluster) {
   MG_RETURN_IF_ERROR(StartWorker(cluster));
-  MG_ASSIGN_OR_RETURN(std::string address, worker_->CreateSession(id_, this));
+  MG_ASSIGN_OR_RETURN(std::string address,
+                      worker_->CreateSession(id_, this, options_.tensorflow_random_streams));
   transport_ = worker_->transport(id_);
   std::vector<PeerSpec> peers;
   if (cluster != nullptr) {
@@ -140,6 +142,7 @@ Status Session::Impl::StartWorker(const ClusterSpec* cluster) {
 Status Session::Impl::OpenAtTasks(std::vector<PeerSpec> peers, const PeerSpec& client) {
   wire::CreateSessionRequest create;
   create.set_session(id_);
+  create.set_tensorflow_random_streams(options_.tensorflow_random_streams);
   const std::vector<Result<std::string>> created =
       CallAll("CreateSession", create.SerializeAsString());
   MG_RETURN_IF_ERROR(FirstFailure(created));
@@ -217,6 +220,8 @@ void Session::Impl::StartMaster() {
                                 const Graph& graph, NodeId node, DeviceType type) {
     const HandleForm* form = graph.op(node).handle_form();  // what will run
     const std::string& op = form != nullptr ? form->op : graph.op(node).name();
+    if (type != kCpu && options_.tensorflow_random_streams && HasSeeds(graph.attrs(node)))
+      return false;
     if (IsBorrowed(graph.op(node))) return type == kCpu;
     if (gpu_kernels_.HasOp(op, type)) {
       if (form == nullptr) return gpu_kernels_.Find(op, type, graph.attrs(node)).ok();
@@ -226,6 +231,11 @@ void Session::Impl::StartMaster() {
     // ops, whose names begin with '_', have no kernels.
     if (kernels.HasOp(op, type)) return true;
     return op[0] == '_' || !kernels.HasOp(op);
+  };
+  master.place.kernel_remark = [this](const Graph& graph, NodeId node) {
+    return options_.tensorflow_random_streams && HasSeeds(graph.attrs(node))
+               ? std::string(kStreamsNeedCpus)
+               : std::string();
   };
   master.evaluate = evaluator_.evaluator();
   master_ = std::make_unique<Master>(graph_, id_, worker_.get(), cluster_.get(), std::move(master));

@@ -3,6 +3,7 @@
 #include "executor/borrowed.h"
 #include "executor/collective/collective.h"
 #include "executor/node_construction.h"
+#include "executor/random_streams.h"
 #include "graph/op_source.h"
 
 namespace monograph {
@@ -10,16 +11,18 @@ namespace {
 
 class TaskNodeConstruction : public NodeConstruction,
                              public CollectiveConstruction,
-                             public FunctionsConstruction {
+                             public FunctionsConstruction,
+                             public RandomStreamsConstruction {
  public:
   TaskNodeConstruction(const Graph& graph, NodeId node, std::string_view device,
-                       const CollectiveHome* collectives)
-      : NodeConstruction(graph, node, device), collectives_(collectives), graph_(graph) {}
-  const CollectiveHome* collectives() const override { return collectives_; }
+                       const PlanOptions& options)
+      : NodeConstruction(graph, node, device), options_(options), graph_(graph) {}
+  const CollectiveHome* collectives() const override { return options_.collectives; }
   const FunctionLibrary& functions() const override { return graph_.functions(); }
+  RandomStreams* random_streams() const override { return options_.random_streams; }
 
  private:
-  const CollectiveHome* const collectives_;
+  const PlanOptions& options_;
   const Graph& graph_;
 };
 
@@ -29,6 +32,8 @@ Result<const KernelRegistry::Entry*> FindTaskKernel(const Graph& graph, NodeId n
                                                     DeviceType device_type,
                                                     const PlanOptions& options) {
   const std::string& op = graph.op(node).name();
+  if (device_type != kCpu && options.random_streams != nullptr && HasSeeds(graph.attrs(node)))
+    return Unimplemented(std::string(kStreamsNeedCpus));
   const KernelRegistry* gpu = options.gpu_kernels;
   const bool there = gpu != nullptr && gpu->HasOp(op, device_type);
   Result<const KernelRegistry::Entry*> found =
@@ -41,7 +46,7 @@ Result<const KernelRegistry::Entry*> FindTaskKernel(const Graph& graph, NodeId n
 Result<std::unique_ptr<Kernel>> MakeTaskKernel(const Graph& graph, NodeId node,
                                                std::string_view device, const PlanOptions& options,
                                                const KernelRegistry::Entry& entry) {
-  return entry.factory(TaskNodeConstruction(graph, node, device, options.collectives));
+  return entry.factory(TaskNodeConstruction(graph, node, device, options));
 }
 
 }  // namespace monograph

@@ -39,7 +39,8 @@ class Worker::Impl : public CollectiveHost {
   // ---- sessions.cc
   Status Start();
   void Shutdown();
-  Result<std::string> CreateSession(uint64_t id, StepClient* client);
+  Result<std::string> CreateSession(uint64_t id, StepClient* client,
+                                    bool tensorflow_random_streams);
   Status ConnectSession(uint64_t id, const std::vector<PeerSpec>& peers, int client_peer,
                         int self_index);
   // `kernels`: how long it waits for those; `parts`: for parts of collectives on their way.

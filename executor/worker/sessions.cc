@@ -93,10 +93,12 @@ void Worker::Impl::Shutdown() {
   if (collectives_ != nullptr) collectives_->Stop();
 }
 
-Result<std::string> Worker::Impl::CreateSession(uint64_t id, StepClient* client) {
+Result<std::string> Worker::Impl::CreateSession(uint64_t id, StepClient* client,
+                                                bool tensorflow_random_streams) {
   auto session = std::make_shared<WorkerSession>();
   session->id = id;
   session->client = client;
+  if (tensorflow_random_streams) session->random_streams = std::make_unique<RandomStreams>();
   // Clients of a daemon share its memory.
   session->memory = std::make_shared<MemoryHolder>("session " + std::to_string(id),
                                                    /*shares=*/client == nullptr);
@@ -322,6 +324,7 @@ Result<uint32_t> Worker::Impl::RegisterGraph(uint64_t id, Graph graph) {
   plan_options.pools = pools_.get();
   plan_options.resources = &resources_;
   plan_options.collectives = registered->collectives.get();
+  plan_options.random_streams = session->random_streams.get();
   plan_options.links = &session->links;
   plan_options.session = id;
   plan_options.memory = session->memory;

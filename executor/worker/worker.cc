@@ -77,8 +77,9 @@ TransportStats Worker::transport_stats() const {
   return moved;
 }
 
-Result<std::string> Worker::CreateSession(uint64_t session, StepClient* client) {
-  return impl_->CreateSession(session, client);
+Result<std::string> Worker::CreateSession(uint64_t session, StepClient* client,
+                                          bool tensorflow_random_streams) {
+  return impl_->CreateSession(session, client, tensorflow_random_streams);
 }
 Status Worker::ConnectSession(uint64_t session, const std::vector<PeerSpec>& peers, int client_peer,
                               int self_index) {

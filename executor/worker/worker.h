@@ -125,7 +125,9 @@ class Worker {
   // First: makes the session's data plane. Returns the address by which peers reach this task in
   // this session, empty without a data plane. `session` is the client's nonce; AlreadyExists if it
   // is in use. `client`: hears of the steps, if this process is the session's client.
-  Result<std::string> CreateSession(uint64_t session, StepClient* client = nullptr);
+  // `tensorflow_random_streams`: as in SessionOptions.
+  Result<std::string> CreateSession(uint64_t session, StepClient* client = nullptr,
+                                    bool tensorflow_random_streams = false);
   // Second, once: `peers` lists every other task of the session, the client's included;
   // `client_peer` is the client's index, or kSelf. `self_index` is this task's index in the
   // client's own list: its step-done messages carry it. Only now the session is known to what

@@ -204,12 +204,13 @@ Status Refusal::Unplaceable(const DeviceName& constraint, TypeMask types) const 
   const auto lacks = std::ranges::find_if(
       members, [&](const Member& member) { return (member.types & asked) == 0; });
   const Member& culprit = lacks != members.end() ? *lacks : members[0];
+  const std::string remark = kernel_remark ? kernel_remark(graph, culprit.node) : std::string();
   return InvalidArgument(fmt::format(
       "{}Could not satisfy explicit device specification '{}' because no supported kernel for {} "
-      "devices is available. Op '{}'{} has kernels for {}. Ask for such a device{}{}",
+      "devices is available. Op '{}'{} has kernels for {}{}. Ask for such a device{}{}",
       CannotAssign(graph, culprit.node), constraint.ToString(), TypesText(devices, asked),
       graph.op(culprit.node).name(), AttrText(graph, culprit.node),
-      TypesText(devices, culprit.types),
+      TypesText(devices, culprit.types), remark.empty() ? remark : ": " + remark,
       allow_soft_placement ? "." : ", or set allow_soft_placement.", GroupText()));
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,8 @@ struct Refusal {
   const DeviceSet& devices;
   std::vector<Member> members;  // by id
   bool allow_soft_placement;
+  // PlaceOptions::kernel_remark
+  const std::function<std::string(const Graph& graph, NodeId node)>& kernel_remark;
 
   // Nodes `a` and `b` are colocated, but nothing fulfils the constraints of both, or has kernels
   // for both.

@@ -189,6 +189,7 @@ void MG_DeleteSessionOptions(MG_SessionOptions* options);
  *   inter_op_parallelism_threads, intra_op_parallelism_threads     of this process; 0: one per core
  *   cpu_devices, gpu_devices      of a session in this process; default 1, and all that there are
  *   optimizer_level               0 or 1 (default): constants are folded, equal nodes merged
+ *   tensorflow_random_streams     random ops with seeds draw TensorFlow's numbers, on CPUs
  *   lanes, trusted_network        of the data plane, as the flags of monograph-executor */
 void MG_SetSessionOption(MG_SessionOptions* options, const char* name, const char* value,
                          MG_Status* status);

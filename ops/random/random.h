@@ -5,7 +5,8 @@
 // index) and of nothing else: Philox 4x32-10 is called with the first three as key and the last two
 // as counter. So the same program draws the same numbers on any number of threads, devices or
 // tasks, and a second step draws others. Also with both seeds 0, where TensorFlow would take one
-// from the system.
+// from the system. In a session with SessionOptions::tensorflow_random_streams nodes with seeds
+// draw from TensorFlow's streams instead, on CPUs.
 #pragma once
 
 #include <cstdint>

@@ -3,18 +3,24 @@
 #include "executor/kernel.h"
 #include "ops/cpu/kernel_util.h"
 #include "ops/random/distributions.h"
+#include "ops/random/streams_cpu.h"
 
 namespace monograph::ops::random {
 namespace {
 
-template <typename T, typename Distribution>
+// Values: the same distribution, as TensorFlow draws it.
+template <typename T, typename Distribution, typename Values>
 class RandomKernel : public Kernel {
  public:
   explicit RandomKernel(const KernelConstruction& k)
-      : stream_(k.attr<int64_t>("seed"), k.attr<int64_t>("seed2"), k.node_name(), 0) {}
+      : stream_(k.attr<int64_t>("seed"), k.attr<int64_t>("seed2"), k.node_name(), 0), seeded_(k) {}
   Status Compute(KernelContext& c) override {
     MG_ASSIGN_OR_RETURN(const Shape shape, ShapeFrom(c.input(0), "the shape"));
     MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, shape));
+    if (seeded_) {
+      Draw<T>(c, seeded_.TakeForNumbers(shape.elements()), Values(), out);
+      return Status();
+    }
     RandomStream stream = stream_;
     stream.step = c.step_id();
     constexpr int64_t kPer = Distribution::template kPerBlock<T>;
@@ -33,13 +39,14 @@ class RandomKernel : public Kernel {
 
  private:
   const RandomStream stream_;
+  const SeededStream seeded_;
 };
 
 template <typename T>
 class RandomIntKernel : public Kernel {
  public:
   explicit RandomIntKernel(const KernelConstruction& k)
-      : stream_(k.attr<int64_t>("seed"), k.attr<int64_t>("seed2"), k.node_name(), 0) {}
+      : stream_(k.attr<int64_t>("seed"), k.attr<int64_t>("seed2"), k.node_name(), 0), seeded_(k) {}
   Status Compute(KernelContext& c) override {
     MG_ASSIGN_OR_RETURN(const Shape shape, ShapeFrom(c.input(0), "the shape"));
     if (c.input(1).shape().rank() != 0 || c.input(2).shape().rank() != 0) {
@@ -51,9 +58,14 @@ class RandomIntKernel : public Kernel {
                              " >= " + std::to_string(high));
     }
     MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, shape));
+    const uint64_t range = static_cast<uint64_t>(high) - static_cast<uint64_t>(low);
+    if (seeded_) {
+      Draw<T>(c, seeded_.TakeForNumbers(shape.elements()),
+              IntegerValues{static_cast<uint64_t>(low), range}, out);
+      return Status();
+    }
     RandomStream stream = stream_;
     stream.step = c.step_id();
-    const uint64_t range = static_cast<uint64_t>(high) - static_cast<uint64_t>(low);
     T* to = out->data<T>();
     c.ParallelFor(shape.elements(), 20, [=](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
@@ -66,12 +78,13 @@ class RandomIntKernel : public Kernel {
 
  private:
   const RandomStream stream_;
+  const SeededStream seeded_;
 };
 
-template <typename Distribution>
+template <typename Distribution, typename Values>
 void AddDistribution(KernelRegistry* registry, const char* op) {
-#define MG_ADD(T)                               \
-  registry->Add<RandomKernel<T, Distribution>>( \
+#define MG_ADD(T)                                       \
+  registry->Add<RandomKernel<T, Distribution, Values>>( \
       {.op = op, .types = {{"dtype", kDTypeOf<T>}}, .host_args = {"shape"}});
   MG_FLOAT_TYPES(MG_ADD)
 #undef MG_ADD
@@ -80,9 +93,9 @@ void AddDistribution(KernelRegistry* registry, const char* op) {
 }  // namespace
 
 void RegisterCpu(KernelRegistry* registry) {
-  AddDistribution<Uniform>(registry, "RandomUniform");
-  AddDistribution<Normal>(registry, "RandomStandardNormal");
-  AddDistribution<Truncated>(registry, "TruncatedNormal");
+  AddDistribution<Uniform, UniformValues>(registry, "RandomUniform");
+  AddDistribution<Normal, NormalValues>(registry, "RandomStandardNormal");
+  AddDistribution<Truncated, TruncatedValues>(registry, "TruncatedNormal");
   registry->Add<RandomIntKernel<int32_t>>({.op = "RandomUniformInt",
                                            .types = {{"Tout", DT_INT32}},
                                            .host_args = {"shape", "minval", "maxval"}});

@@ -1,5 +1,5 @@
-// CPU kernels. Groups of values are drawn side by side on several threads (philox_stream.h); group
-// k of a stream can be computed without those before it, so values do not depend on threads. Sample
+// CPU kernels. Groups of values are drawn side by side on several threads (Draw); group k of a
+// stream can be computed without those before it, so values do not depend on threads. Sample
 // chooses classes for both multinomial ops by the running sums of their probabilities. StreamKernel
 // has the streams of the stateful ops, which are those of ops/random.
 #include <algorithm>
@@ -12,11 +12,12 @@
 #include "ops/cpu/element_types_cpu.h"
 #include "ops/cpu/looks_cpu.h"
 #include "ops/random/distributions.h"
-#include "ops/stateless_random/philox_stream.h"
+#include "ops/random/streams_cpu.h"
 
 namespace monograph::ops::stateless_random {
 namespace {
 
+using random::Draw;
 using random::PhiloxStream;
 
 Result<PhiloxStream> StreamOf(const Tensor& seed) {
@@ -24,21 +25,6 @@ Result<PhiloxStream> StreamOf(const Tensor& seed) {
     return InvalidArgument("seed must have shape [2], not " + seed.shape().ToString());
   return PhiloxStream::OfSeed(static_cast<uint64_t>(IndexAt(seed, 0)),
                               static_cast<uint64_t>(IndexAt(seed, 1)));
-}
-
-template <typename T, typename Distribution>
-void Draw(KernelContext& c, const PhiloxStream& stream, const Distribution& distribution,
-          Tensor* out) {
-  constexpr int64_t kGroup = Distribution::template kGroup<T>;
-  const int64_t n = out->elements();
-  T* const to = out->data<T>();
-  c.ParallelFor((n + kGroup - 1) / kGroup, 60, [&](int64_t begin, int64_t end) {
-    for (int64_t g = begin; g < end; ++g) {
-      T values[kGroup];
-      distribution.template Fill<T>(stream, static_cast<uint64_t>(g), values);
-      std::copy_n(values, std::min(kGroup, n - g * kGroup), to + g * kGroup);
-    }
-  });
 }
 
 template <typename Distribution>
@@ -75,9 +61,10 @@ Status DrawIntegers(KernelContext& c, const Attrs&) {  // of a range, or of all
   return Status();
 }
 
-// draw(row, sample) gives a number in [0, 1), which chooses the class by the sums of probabilities.
-template <typename DrawFn>
-Status Sample(KernelContext& c, const DrawFn& draw) {
+// start(rows, samples) is called once, if there is something to draw. It returns a function: that
+// of (row, sample) gives a number in [0, 1), which chooses the class by the sums of probabilities.
+template <typename StartFn>
+Status Sample(KernelContext& c, const StartFn& start) {
   const Tensor& logits = c.input(0);
   if (logits.shape().rank() != 2)
     return InvalidArgument("logits should be a matrix, got shape " + logits.shape().ToString());
@@ -89,6 +76,7 @@ Status Sample(KernelContext& c, const DrawFn& draw) {
     return InvalidArgument("num_classes should be positive, got 0");
   MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, Shape{rows, samples}));
   if (out->elements() == 0) return Status();
+  const auto draw = start(rows, samples);
   return WithRealType(logits.dtype(), [&](auto t) {
     using T = decltype(t);
     FirstFailure failure;
@@ -129,21 +117,25 @@ Status Sample(KernelContext& c, const DrawFn& draw) {
 }
 
 // One number after the other, as TensorFlow draws them with one thread.
-Status SampleStateless(KernelContext& c, const Attrs&) {
-  MG_ASSIGN_OR_RETURN(const PhiloxStream stream, StreamOf(c.input(2)));
-  MG_ASSIGN_OR_RETURN(const int64_t samples, IntOf(c.input(1), "num_samples"));
-  return Sample(c, [&](int64_t row, int64_t sample) {
+auto InOrder(const PhiloxStream& stream, int64_t samples) {
+  return [=](int64_t row, int64_t sample) {
     const auto k = static_cast<uint64_t>(row * samples + sample);
     const random::PhiloxBlock bits = stream.Block(k / 2);
     return random::UnitValue<double>(bits.words[2 * (k % 2)], bits.words[2 * (k % 2) + 1]);
-  });
+  };
 }
 
-// The streams of ops/random: of the seeds, the node's name and the step's number.
+Status SampleStateless(KernelContext& c, const Attrs&) {
+  MG_ASSIGN_OR_RETURN(const PhiloxStream stream, StreamOf(c.input(2)));
+  return Sample(c, [&](int64_t, int64_t samples) { return InOrder(stream, samples); });
+}
+
+// The streams of ops/random: of the seeds alone where the session asks for TensorFlow's; else of
+// the seeds, the node's name and the step's number.
 class StreamKernel : public Kernel {
  public:
   explicit StreamKernel(const KernelConstruction& k)
-      : stream_(k.attr<int64_t>("seed"), k.attr<int64_t>("seed2"), k.node_name(), 0) {}
+      : seeded_(k), stream_(k.attr<int64_t>("seed"), k.attr<int64_t>("seed2"), k.node_name(), 0) {}
 
  protected:
   random::RandomStream StreamOfStep(const KernelContext& c) const {
@@ -151,6 +143,8 @@ class StreamKernel : public Kernel {
     stream.step = c.step_id();
     return stream;
   }
+
+  const random::SeededStream seeded_;
 
  private:
   const random::RandomStream stream_;
@@ -160,11 +154,19 @@ class MultinomialKernel : public StreamKernel {
  public:
   using StreamKernel::StreamKernel;
   Status Compute(KernelContext& c) override {
+    if (seeded_) {
+      return Sample(c, [this](int64_t rows, int64_t samples) {
+        const int64_t taken_for = (samples + 3) / 4 * 4 * 2;  // two words for each number
+        return InOrder(seeded_.TakeForNumbers(rows * taken_for), samples);
+      });
+    }
     const random::RandomStream stream = StreamOfStep(c);
-    const int64_t samples = c.input(1).elements() == 1 ? IndexAt(c.input(1), 0) : 0;
-    return Sample(c, [&](int64_t row, int64_t sample) {
-      const random::PhiloxBlock bits = stream.Block(static_cast<uint64_t>(row * samples + sample));
-      return random::UnitDouble(bits.words[0], bits.words[1]);
+    return Sample(c, [stream](int64_t, int64_t samples) {
+      return [=](int64_t row, int64_t sample) {
+        const random::PhiloxBlock bits =
+            stream.Block(static_cast<uint64_t>(row * samples + sample));
+        return random::UnitDouble(bits.words[0], bits.words[1]);
+      };
     });
   }
 };
@@ -179,20 +181,13 @@ class ShuffleKernel : public StreamKernel {
       c.set_output(0, c.TakeInput(0));
       return Status();
     }
-    const random::RandomStream stream = StreamOfStep(c);
     MG_ASSIGN_OR_RETURN(Tensor memory, c.AllocateTemp(DT_INT64, Shape{rows}));
+    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, value.shape()));
     int64_t* const order = memory.data<int64_t>();
     InPieces(c, rows,
              [&](int64_t begin, int64_t end) { std::iota(order + begin, order + end, begin); });
-    const bool shuffled = InPieces(c, rows, [&](int64_t begin, int64_t end) {  // from the last on
-      for (int64_t k = begin; k < end && k + 1 < rows; ++k) {
-        const auto i = static_cast<size_t>(rows - 1 - k);
-        const uint64_t with = random::UniformInt(stream, i, 0, i + 1);
-        std::swap(order[i], order[with]);
-      }
-    });
-    if (!shuffled) return Status();
-    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, value.shape()));
+    if (!(seeded_ ? ShuffleFromFirst(c, rows, order) : ShuffleFromLast(c, rows, order)))
+      return Status();
     const size_t bytes = out->bytes() / static_cast<size_t>(rows);
     const char* from = static_cast<const char*>(value.raw());
     char* to = static_cast<char*>(out->raw());
@@ -204,6 +199,27 @@ class ShuffleKernel : public StreamKernel {
       }
     });
     return Status();
+  }
+
+ private:
+  // False: the step is aborted.
+  bool ShuffleFromLast(const KernelContext& c, int64_t rows, int64_t* order) const {
+    const random::RandomStream stream = StreamOfStep(c);
+    return InPieces(c, rows, [&](int64_t begin, int64_t end) {
+      for (int64_t k = begin; k < end && k + 1 < rows; ++k) {
+        const auto i = static_cast<size_t>(rows - 1 - k);
+        const uint64_t with = random::UniformInt(stream, i, 0, i + 1);
+        std::swap(order[i], order[with]);
+      }
+    });
+  }
+  // As TensorFlow: a word for each row but the last.
+  bool ShuffleFromFirst(const KernelContext& c, int64_t rows, int64_t* order) const {
+    random::PhiloxWords words(seeded_.Take((static_cast<uint64_t>(rows) + 2) / 4));
+    return InPieces(c, rows - 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i)
+        std::swap(order[i], order[i + static_cast<int64_t>(words.Next()) % (rows - i)]);
+    });
   }
 };
 

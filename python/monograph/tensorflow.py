@@ -192,6 +192,12 @@ class _PartialRunHandle(str):
     step: PartialRun
 
 
+_TRUTH = {
+    **dict.fromkeys(("true", "t", "1", "yes", "y", "on"), True),
+    **dict.fromkeys(("false", "f", "0", "no", "n", "off"), False),
+}
+
+
 def _session_options(config: config_pb2.ConfigProto, target: str) -> Dict[str, Any]:
     options: Dict[str, Any] = {"allow_soft_placement": config.allow_soft_placement}
     if target:
@@ -204,6 +210,9 @@ def _session_options(config: config_pb2.ConfigProto, target: str) -> Dict[str, A
         options["device_filters"] = list(config.device_filters)
     if config.operation_timeout_in_ms > 0:
         options["operation_timeout"] = config.operation_timeout_in_ms / 1000
+    # ConfigProto has no such field. The words are those of a flag.
+    if streams := os.environ.get("MONOGRAPH_TENSORFLOW_RANDOM_STREAMS", "").lower():
+        options["tensorflow_random_streams"] = _TRUTH.get(streams, streams)
     options.update(_thread_options(config))
     return options
 

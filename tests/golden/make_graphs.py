@@ -534,7 +534,7 @@ def of_the_new_kind(fn):
     def changed(r):
         v1.enable_control_flow_v2()
         try:
-            fn(r)
+            return fn(r)
         finally:
             v1.disable_control_flow_v2()
 
@@ -1593,6 +1593,114 @@ def gradients_dynamic(r):
 @graph
 def gradients_second_order(r):
     gradients(r, dynamic=False, second=True)
+
+
+@graph
+def random_streams(r):
+    """Stateful random ops under --tensorflow_random_streams: what nodes with seeds draw, run after run."""
+    r.extra["tensorflow_random_streams"] = True
+
+    def bits(x):
+        """A checksum of all bits."""
+        prime = 2**31 - 1
+        widths = {1: tf.uint8, 2: tf.int16, 4: tf.int32, 8: tf.int64}
+        whole = tf.cast(tf.bitcast(x, widths[x.dtype.size]), tf.int64) % prime
+        return tf.reduce_sum(whole * tf.range(1, tf.size(x, tf.int64) + 1) % prime)
+
+    def moments(x):
+        x = tf.cast(x, tf.float64)
+        place = tf.cast(tf.range(tf.size(x)), tf.float64) / tf.cast(tf.size(x), tf.float64)
+        return tf.stack([tf.reduce_sum(x * place), tf.reduce_sum(x * x * place)])
+
+    raw = tf.raw_ops
+    floats = (tf.float32, tf.float64, tf.half, tf.bfloat16)
+    sizes = (1, 4, 255, 256, 257)
+    uniform, sums, normal, normal_sums = [], [], [], []
+    for i, dtype in enumerate(floats):
+        for n in sizes + (1000000,):
+            x = raw.RandomUniform(shape=[n], dtype=dtype, seed=11 + i, seed2=n)
+            sums.append(bits(x))
+            if n <= 4:
+                uniform.append(tf.cast(x, tf.float64))
+            for k, op in enumerate((raw.RandomStandardNormal, raw.TruncatedNormal)):
+                # A last digit may be another, which is much in the small types: sums are compared.
+                x = op(shape=[n], dtype=dtype, seed=21 + i, seed2=n + k)
+                if n > 257:
+                    normal_sums.append(moments(x))
+                elif dtype.size >= 4:
+                    normal.append(tf.cast(x, tf.float64))
+                elif n <= 4:
+                    normal_sums.append(moments(x))
+    integers = []
+    for n in sizes + (1000000,):
+        for dtype, low, high in (
+            (tf.int32, -7, 12),
+            (tf.int32, -(2**31), 2**31 - 1),
+            (tf.int64, 5, 2**33),
+            (tf.int64, -(2**63), 2**63 - 1),
+        ):
+            limits = dict(minval=tf.constant(low, dtype), maxval=tf.constant(high, dtype))
+            integers.append(bits(raw.RandomUniformInt(shape=[n], seed=31, seed2=n, **limits)))
+
+    shuffled = [
+        v1.random_shuffle(tf.constant(values(("shuffled", shape), shape)), seed=3)
+        for shape in ((2,), (3, 2), (257,), (1000, 1, 2), (1, 3), (4, 0))
+    ]
+    logits = tf.constant(values("logits", (3, 5), -3, 3))
+    drawn = [
+        raw.Multinomial(logits=tf.cast(logits, dtype), num_samples=n, seed=0, seed2=9, output_dtype=index)
+        for dtype in floats
+        for index, n in ((tf.int32, 1), (tf.int64, 6), (tf.int64, 21))
+    ]
+
+    one = v1.random_uniform([3], seed=5, name="one")
+    other = v1.random_uniform([3], seed=5, name="other")
+    large = [raw.RandomUniform(shape=[5], dtype=tf.float32, seed=s, seed2=t) for s, t in ((-3, 0), (2**40, -(2**63)))]
+    kept = v1.nn.dropout(tf.ones([8, 8]), rate=0.4, seed=77, name="kept")
+
+    shape = v1.placeholder(tf.int32, [None], name="shape")
+    low = v1.placeholder(tf.int32, [], name="low")
+    fed = raw.RandomUniform(shape=shape, dtype=tf.float32, seed=1, seed2=2, name="fed")
+    below = raw.RandomUniformInt(shape=shape, minval=low, maxval=10, seed=1, seed2=2, name="below")
+
+    def looped(name):
+        def body(i, x):
+            return i + 1, x * 0.5 + v1.random_uniform([2, 3], seed=41)
+
+        return v1.while_loop(lambda i, x: i < 5, body, [0, tf.zeros([2, 3])], parallel_iterations=1, name=name)[1]
+
+    old_loop = looped("old_loop")
+    new_loop = of_the_new_kind(looped)("new_loop")
+
+    @tf.function(autograph=False)
+    def noisy(x):
+        return x + v1.random_uniform([4], seed=6)
+
+    called = noisy(tf.zeros([4]))
+
+    uniform, sums, normal = tf.concat(uniform, 0), tf.stack(sums), tf.concat(normal, 0)
+    normal_sums, integers = tf.stack(normal_sums), tf.stack(integers)
+    for when in ("first", "second"):
+        r.step(when + " uniform values", [uniform, sums], rtol=0, atol=0)
+        r.step(when + " normal values", [normal], rtol=1e-6, atol=1e-6)
+        r.step(when + " sums of normal values", [normal_sums], rtol=1e-5, atol=0.01)
+        r.step(when + " integers", [integers])
+        r.step(when + " rows", shuffled, rtol=0, atol=0)
+        r.step(when + " classes", drawn)
+        r.step(when + " large seeds", large, rtol=0, atol=0)
+        r.step(when + " dropout", [kept])
+        r.step(when + " loops", [old_loop, new_loop])
+        r.step(when + " call", [called])
+    r.step("two nodes with the same seeds", [one, other], rtol=0, atol=0)
+    r.step("one goes on alone", [one], rtol=0, atol=0)
+    r.step("each where it was", [one, other], rtol=0, atol=0)
+    r.step("as a part of a larger step", [one, kept, old_loop, new_loop])
+    for i, n in enumerate(([3], [], [2, 0], [-1], [2**31 - 1] * 3, [2])):
+        refused = dict(error="INVALID_ARGUMENT") if max(n + [0]) > 3 or min(n + [0]) < 0 else {}
+        r.step("shape %d" % i, [fed], feeds={shape: ints(n, np.int32)}, rtol=0, atol=0, **refused)
+    for i, least in enumerate((0, 10, 9, -5)):
+        refused = dict(error="INVALID_ARGUMENT", error_contains="minval < maxval") if least == 10 else {}
+        r.step("from %d" % least, [below], feeds={shape: ints([4], np.int32), low: ints(least, np.int32)}, **refused)
 
 
 def ops_of(gd):

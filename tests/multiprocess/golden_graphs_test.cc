@@ -104,8 +104,11 @@ TEST_P(GoldenGraph, GivesTensorFlowsValuesInOneProcess) {
   options.model.path = (folder / "graph.pb").string();
   options.script = (folder / "steps.json").string();
   options.out = out.path();
+  const Json script = ReadJson(folder / "steps.json");
+  options.model.session.tensorflow_random_streams =
+      script.value("tensorflow_random_streams", false);
   // A graph for a cluster runs here too when its tasks are waived.
-  if (ReadJson(folder / "steps.json").contains("cluster"))
+  if (script.contains("cluster"))
     GTEST_SKIP() << "its device names need a cluster; see GoldenGraphOnCluster";
   const Result<bool> good = RunScript(options);
   ASSERT_TRUE(good.ok()) << good.status();

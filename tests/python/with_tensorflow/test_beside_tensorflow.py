@@ -94,6 +94,23 @@ class GraphsTest(unittest.TestCase):
                 self.assertEqual(got[0].dtype, got[1].dtype, name)
                 np.testing.assert_array_equal(*got)
 
+    def test_random_ops_with_seeds_draw_tensorflows_bits(self):
+        graph = tf.Graph()
+        with graph.as_default():
+            raw, fetches = tf.raw_ops, []
+            for op in (raw.RandomUniform, raw.RandomStandardNormal, raw.TruncatedNormal):
+                for dtype in (tf.float32, tf.float64, tf.half):
+                    fetches += [op(shape=[n], dtype=dtype, seed=3, seed2=n) for n in (1, 257, 100000)]
+            fetches.append(v1.random_uniform([1000], -5, 2**40, tf.int64, seed=4))
+            fetches.append(v1.random_shuffle(tf.range(100), seed=5))
+        names = [fetch.name for fetch in fetches]
+        one_thread = v1.ConfigProto(intra_op_parallelism_threads=1)
+        with v1.Session(graph=graph, config=one_thread) as theirs:
+            with monograph.Session(graph.as_graph_def(), tensorflow_random_streams=True) as ours:
+                for _ in range(3):
+                    for name, got, expected in zip(names, ours.run(names), theirs.run(names)):
+                        self.assertEqual(got.tobytes(), expected.tobytes(), name)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -81,7 +81,7 @@ T UnitValue(uint32_t first, uint32_t second) {
 // Two normal values of two unit values (Box and Muller), in float or double.
 template <typename A>
 void NormalPair(A u, A v, A out[2]) {
-  const A epsilon = static_cast<A>(1.0e-7f);
+  const A epsilon = static_cast<A>(1.0e-7);
   const auto angle = static_cast<A>(2.0 * std::numbers::pi * static_cast<double>(v));
   const A radius = std::sqrt(static_cast<A>(-2) * std::log(u < epsilon ? epsilon : u));
   out[0] = std::sin(angle) * radius;
