@@ -220,9 +220,11 @@ Status CrossHashes(KernelContext& c, Columns* columns, std::optional<uint64_t> s
   }
   const auto range =
       static_cast<uint64_t>(buckets > 0 ? buckets : std::numeric_limits<int64_t>::max());
+  const bool starts = start.has_value();  // GCC 12 takes the optional for uninitialized in the loop
+  const uint64_t first = start.value_or(0);
   return Cross(c, columns, [&](Tensor* values, const std::vector<int64_t>& elements, int64_t at) {
     const auto element = [&](size_t i) { return hashes[i].data<uint64_t>()[elements[i]]; };
-    uint64_t mixed = start ? Joined(*start, element(0)) : element(0);
+    uint64_t mixed = starts ? Joined(first, element(0)) : element(0);
     for (size_t i = 1; i < elements.size(); ++i) mixed = Joined(mixed, element(i));
     values->data<int64_t>()[at] = static_cast<int64_t>(mixed % range);
     return true;

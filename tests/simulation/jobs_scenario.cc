@@ -115,7 +115,8 @@ class TrainingJob {
   bool over_ MG_GUARDED_BY(mutex_) = false;
   int begun_again_ MG_GUARDED_BY(mutex_) = 0;
   int tried_[kFields] MG_GUARDED_BY(mutex_) = {};
-  bool was_full_ MG_GUARDED_BY(mutex_) = false;  // the disk of the checkpoints
+  bool was_full_ MG_GUARDED_BY(mutex_) = false;   // the disk of the checkpoints
+  bool was_taken_ MG_GUARDED_BY(mutex_) = false;  // some machine
   bool finished_[kReplicas] MG_GUARDED_BY(mutex_) = {};
 };
 
@@ -201,6 +202,9 @@ void TrainingJob::Client(int rank) {
                std::count(finished_, finished_ + clients_, true) == clients_;
       });
       if (told && begun_again_ == seen) return;
+      // Whose replicas are all-reduced leave together, unless a machine or a checkpoint was lost.
+      if (!told && way_ == Way::kMultiWorker && !was_full_ && !was_taken_)
+        Fail("client " + std::to_string(rank) + " has ended, and the others do not");
       finished_[static_cast<size_t>(rank)] = false;
       continue;
     }
@@ -282,6 +286,7 @@ void TrainingJob::MakeTrouble() {
         {
           MutexLock lock(mutex_);
           taken_ = client;
+          was_taken_ = true;
           over_ = finished_[static_cast<size_t>(client)];
         }
         taken = true;
