@@ -8,7 +8,7 @@
 #include <span>
 
 #include "executor/kernel.h"
-#include "ops/stateless_random/philox_stream.h"
+#include "ops/random/philox_stream.h"
 
 namespace monograph::ops::candidate_sampler {
 

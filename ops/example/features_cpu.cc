@@ -10,7 +10,7 @@ namespace {
 using wire_format::Reader;
 
 // What these cost, in the units of Looks.
-constexpr int64_t kEachField = 20, kEachNumber = 5;
+constexpr int64_t kEachField = 20, kEachPacked = 5;
 
 // The tags of fields that are read: their number, and how they are written.
 constexpr uint64_t Varints(int field) { return static_cast<uint64_t>(field) << 3; }
@@ -113,7 +113,7 @@ bool AppendList(Looks* looks, std::string_view list, Column* column) {
       if (in.Fixed32(&value)) column->floats.push_back(value);
     } else if (column->dtype == DT_FLOAT && tag == Bytes(1)) {
       if (!in.Bytes(&bytes)) return false;
-      for (Reader packed(bytes); !packed.done() && looks->GoOn(kEachNumber);) {
+      for (Reader packed(bytes); !packed.done() && looks->GoOn(kEachPacked);) {
         if (!packed.Fixed32(&value)) return false;
         column->floats.push_back(value);
       }
@@ -122,7 +122,7 @@ bool AppendList(Looks* looks, std::string_view list, Column* column) {
     } else if (column->dtype == DT_INT64 && tag == Bytes(1)) {
       if (!in.Bytes(&bytes)) return false;
       Reader packed(bytes);
-      while (!packed.done() && looks->GoOn(kEachNumber))
+      while (!packed.done() && looks->GoOn(kEachPacked))
         column->ints.push_back(static_cast<int64_t>(packed.Varint()));
       if (!packed.ok()) return false;
     } else {

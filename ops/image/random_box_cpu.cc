@@ -11,7 +11,7 @@
 #include "ops/cpu/element_types_cpu.h"
 #include "ops/cpu/looks_cpu.h"
 #include "ops/image/image_cpu.h"
-#include "ops/stateless_random/philox_stream.h"
+#include "ops/random/philox_stream.h"
 
 namespace monograph::ops::image {
 namespace {
