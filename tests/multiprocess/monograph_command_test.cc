@@ -32,7 +32,7 @@ TEST(MonographRun, AFailedStepIsRecordedTheNextOneRunsAndTheExitCodeIsOne) {
   TemporaryFolder out;
   const std::string folder = Golden("unknown_op");
   const Ran ran = RunMonograph({"run", folder + "/graph.pb", "--script=" + folder + "/steps.json",
-                                "--out=" + out.File("new/folder")});
+                                "--out=" + out.File("new/folder"), "--tensorflow=none"});
   EXPECT_EQ(ran.code, 1) << ran.error;
   std::ifstream file(out.File("new/folder/result.json"));
   const nlohmann::json result = nlohmann::json::parse(file);
