@@ -122,25 +122,32 @@ Status AddMirroredUpdate(Draft* draft, ReplicatedStep* step) {
   return Status();
 }
 
-// A client's mark is a run of its own at its worker, which outlives the client: it is finished or
-// not. They meet in the group of the gradients, which hears when a client ends.
+// A client's mark is a run of its own, finished or not, at each worker: a worker outlives the
+// client, and may be lost. The others look at their own worker and at the client's. They meet in
+// the group of the gradients, which hears when a client ends.
 void AddParting(const Draft& draft, CollectiveGroup group, ReplicatedStep* step) {
   const std::vector<std::string>& workers = draft.options.worker_names;
   if (workers.size() != static_cast<size_t>(group.size)) return;
   const Scope scope = draft.scope.SubScope("parting");
-  Outputs runs;
-  for (size_t rank = 0; rank < workers.size(); ++rank) {
-    const Scope there = scope.WithDevice(workers[rank] + "/device:CPU:0");
-    const std::string name = "parting_" + std::to_string(rank);
-    runs.push_back(JobRun(there.WithOpName(name), name));
-    if (rank != static_cast<size_t>(draft.options.rank))
-      step->parting.marked.push_back(JobRunFinished(there, runs.back()));
+  const auto rank = static_cast<size_t>(draft.options.rank);
+  const auto run_at = [&](size_t worker, size_t of) {
+    const std::string name = "parting_" + std::to_string(of);
+    return JobRun(scope.WithDevice(workers[worker] + "/device:CPU:0").WithOpName(name), name);
+  };
+  std::vector<Operation> marks, unmarks;
+  for (size_t worker = 0; worker < workers.size(); ++worker) {
+    const Output mine = run_at(worker, rank);
+    const Scope there = scope.ColocateWith(mine);
+    unmarks.push_back(JobRunBegin(there, mine));
+    marks.push_back(JobRunFinish(there.WithControlDependencies({JobRunReady(there, mine)}), mine));
+    if (worker == rank) continue;
+    const Output here = run_at(rank, worker), beside = run_at(worker, worker);
+    step->parting.marked.push_back(LogicalOr(scope.ColocateWith(here),
+                                             JobRunFinished(scope.ColocateWith(here), here),
+                                             JobRunFinished(scope.ColocateWith(beside), beside)));
   }
-  const Output mine = runs[static_cast<size_t>(draft.options.rank)];
-  const Scope here = scope.ColocateWith(mine);
-  step->parting.unmark = JobRunBegin(here.WithOpName("unmark"), mine);
-  step->parting.mark = JobRunFinish(
-      here.WithOpName("mark").WithControlDependencies({JobRunReady(here, mine)}), mine);
+  step->parting.mark = Group(scope.WithOpName("mark"), marks);
+  step->parting.unmark = Group(scope.WithOpName("unmark"), unmarks);
   const Scope beside = scope.ColocateWith(step->global_step.handle);
   group.timeout_seconds = kMeetSeconds;
   step->parting.meet =
