@@ -71,14 +71,16 @@ Status MonitoredTrainingSession::Part() {
     if (parted_) return Status();
     // After a loss the chief may have restored an older checkpoint than the last.
     if (trainer_->global_step() < reached_) MG_RETURN_IF_ERROR(trainer_->Train(reached_));
+    marked_ = true;  // also if the answer is lost: some worker may have heard it
     MG_RETURN_IF_ERROR(session_->Run({}, {}, {step_.parting.mark}).status());
-    marked_ = true;
     return session_->Run({}, {}, {step_.parting.meet}).status();
   });
 }
 
 Result<bool> MonitoredTrainingSession::HaveAllParted() {
   if (!marked_) return false;
+  // Those who look later must see it, whatever was lost.
+  MG_RETURN_IF_ERROR(session_->Run({}, {}, {step_.parting.mark}).status());
   MG_ASSIGN_OR_RETURN(const std::vector<Tensor> marked, session_->Run({}, step_.parting.marked));
   return std::all_of(marked.begin(), marked.end(),
                      [](const Tensor& mark) { return mark.scalar<bool>(); });
