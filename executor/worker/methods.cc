@@ -5,7 +5,6 @@
 #include <google/protobuf/stubs/logging.h>
 
 #include <algorithm>
-#include <thread>
 #include <utility>
 
 #include "base/log.h"
@@ -97,11 +96,8 @@ bool ControlMethods::HasSilentClient(uint64_t but) const {
 void ControlMethods::WaitForSilentClients(const CallContext& context) {
   const auto until = std::min(context.deadline, Clock::now() + kLongestSilence);
   MutexLock lock(mutex_);
-  while ((being_freed_ > 0 || HasSilentClient(context.connection->id)) && Clock::now() < until) {
-    lock.Unlock();
-    std::this_thread::sleep_for(kLookAgain);  // nothing tells of a heartbeat
-    lock.Lock();
-  }
+  while ((being_freed_ > 0 || HasSilentClient(context.connection->id)) && Clock::now() < until)
+    freed_.WaitFor(mutex_, kLookAgain);  // nothing tells of a heartbeat
 }
 
 Status ControlMethods::CheckNotDraining() {
@@ -239,6 +235,7 @@ void ControlMethods::ClientGone(const control::ConnectionInfo& connection, const
     }
     MutexLock lock(mutex_);
     --being_freed_;
+    freed_.NotifyAll();
   });
 }
 
