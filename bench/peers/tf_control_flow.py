@@ -8,8 +8,6 @@ usage: tf_control_flow.py [--graphs=DIR] [--serve] [--case="while_loop, nested, 
 functional ops. --graphs writes the graph of each into DIR before the first repetition, as "while_loop, nested.pb", so
 that another system runs the same: it feeds "limit:0" and fetches "result:0"."""
 
-import os
-
 import peer
 import tf_cluster
 
