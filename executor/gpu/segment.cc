@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "base/free_list.h"
+#include "base/log.h"
 #include "executor/gpu/launcher.h"
 #include "executor/gpu/node_observer.h"
 #include "executor/gpu/segment_replay.h"
@@ -432,6 +433,9 @@ Status SegmentImpl::Capture(KernelContext& outer, const SegmentRange& range,
     // with an error of its own.
     const Status failed = device_.Check(status.ok() ? graph.status() : status);
     if (!device_.health().ok()) return failed;
+    LogWarning(device_.name() + ": " + std::to_string(range.end - range.begin) +
+               " nodes are not captured as a CUDA graph (" + failed.message() +
+               "); they are launched one by one");
     if (graph.ok()) driver.DropGraph(*graph);
     captured->Drop(driver);
     captured->off = true;
