@@ -434,8 +434,8 @@ Status SegmentImpl::Capture(KernelContext& outer, const SegmentRange& range,
     const SegmentItem &first = spec_.items[static_cast<size_t>(range.begin)],
                       &last = spec_.items[static_cast<size_t>(range.end) - 1];
     const std::string what = "the graph from " + first.who + " to '" + last.name + "'";
-    LogWarning(what + " cannot be launched (" + failed.message() +
-               "); a slower way takes its place: its nodes are launched one by one");
+    LogWarning(what + " is not captured as a CUDA graph (" + failed.message() +
+               "); its nodes are launched one by one");
     const Status restored = captured->RestoreVariables(failed);
     captured->Drop(*driver_);
     captured->off = true;
