@@ -1250,6 +1250,68 @@ def ref_optimizers(r):
     other_optimizers(r, False)
 
 
+@graph
+def keras_optimizers(r):
+    """The updates of Keras' optimizers, dense and by rows, for variables and slots of two types."""
+    raw = tf.raw_ops
+    for dtype in (tf.float32, tf.float64):
+        cast = lambda a: tf.constant(a.astype(dtype.as_numpy_dtype))
+        for name, slots, of_rows, apply in (
+            ("momentum", 1, False, lambda h, g, ids: raw.ResourceApplyKerasMomentum(
+                var=h[0], accum=h[1], lr=cast(np.float32(0.3)), grad=g, momentum=cast(np.float32(0.8)))),
+            ("nesterov", 1, False, lambda h, g, ids: raw.ResourceApplyKerasMomentum(
+                var=h[0], accum=h[1], lr=cast(np.float32(0.3)), grad=g, momentum=cast(np.float32(0.8)), use_nesterov=True)),
+            ("momentum_rows", 1, True, lambda h, g, ids: raw.ResourceSparseApplyKerasMomentum(
+                var=h[0], accum=h[1], lr=cast(np.float32(0.3)), grad=g, indices=ids, momentum=cast(np.float32(0.8)))),
+            ("nesterov_rows", 1, True, lambda h, g, ids: raw.ResourceSparseApplyKerasMomentum(
+                var=h[0], accum=h[1], lr=cast(np.float32(0.3)), grad=g, indices=ids, momentum=cast(np.float32(0.8)),
+                use_nesterov=True)),
+            ("amsgrad", 3, False, lambda h, g, ids: raw.ResourceApplyAdamWithAmsgrad(
+                var=h[0], m=h[1], v=h[2], vhat=h[3], beta1_power=cast(np.float32(0.8)), beta2_power=cast(np.float32(0.9)),
+                lr=cast(np.float32(0.1)), beta1=cast(np.float32(0.8)), beta2=cast(np.float32(0.9)),
+                epsilon=cast(np.float32(1e-3)), grad=g)),
+        ):
+            with v1.variable_scope("%s_%s" % (name, dtype.name), use_resource=True):
+                all = [v1.get_variable("v%d" % i, initializer=cast(values((name, i), (5, 4), 0.1 if i else -1.0)))
+                       for i in range(slots + 1)]
+                ids = v1.placeholder(tf.int32, [None], name="ids")
+                gradient = v1.placeholder(dtype, [None, 4] if of_rows else [5, 4], name="gradient")
+                update = apply([v.handle for v in all], gradient, ids)
+                init = v1.variables_initializer(all, name="init")
+            r.step(init.name + " initialise", targets=[init])
+            for i, rows in enumerate(([2, 0, 2], [4, 4, 4], [1, 3, 0])):
+                g = values((name, "g", i), (3 if of_rows else 5, 4)).astype(dtype.as_numpy_dtype)
+                r.step("%s %d" % (update.name, i), targets=[update], feeds={ids: ints(rows, np.int32), gradient: g})
+            r.step(update.name + " variables", [v.read_value() for v in all])
+            if of_rows:
+                r.step(update.name + " beyond", targets=[update], feeds={ids: ints([1, 2, 5], np.int32), gradient: g},
+                       error="INVALID_ARGUMENT")
+
+
+@graph
+def gather_nd(r):
+    """tf.gather_nd of variables, and its gradients: by rows and dense."""
+    w = variable("w", values("w", (4, 3, 2)))
+    s = v1.get_variable("s", initializer=tf.constant([["a", "b"], ["c", "d"]]), use_resource=True)
+    rows = v1.placeholder(tf.int64, [None, 1], name="rows")
+    at = v1.placeholder(tf.int32, [None, None, None], name="at")
+    picked, elements = tf.gather_nd(w, rows, name="picked"), tf.gather_nd(w, at, name="elements")
+    texts = tf.equal(tf.gather_nd(s, [[1, 0], [0, 1]]), ["c", "b"], name="texts")
+    loss = tf.reduce_sum(tf.square(picked)) + tf.reduce_sum(tf.square(elements) * 0.5, name="loss")
+    dense = tf.gradients(tf.reduce_sum(tf.square(elements)), w)[0]
+    train = v1.train.GradientDescentOptimizer(0.1).minimize(loss, var_list=[w], name="train")
+    r.step("initialise", targets=[v1.global_variables_initializer()])
+    some = {rows: ints([[3], [0], [3]]), at: ints([[[1, 2, 0], [1, 2, 0]], [[0, 0, 1], [3, 1, 1]]], np.int32)}
+    r.step("rows, elements, texts", [picked, elements, texts], feeds=some)
+    r.step("slices", [elements], feeds={at: ints([[[1, 2]], [[0, 0]]], np.int32)})
+    r.step("all of it", [elements], feeds={at: np.zeros((2, 1, 0), np.int32)})
+    r.step("the gradient", [dense], feeds=some)
+    r.step("train", [loss], [train], feeds=some)
+    r.step("after that", [w.read_value()])
+    r.step("there is no row 4", [picked], feeds={rows: ints([[4]])}, error="INVALID_ARGUMENT")
+    r.step("more dimensions than there are", [elements], feeds={at: np.zeros((1, 1, 4), np.int32)}, error="INVALID_ARGUMENT")
+
+
 def scatters(r, use_resource):
     """Changes of rows and slices."""
     raw = tf.raw_ops
