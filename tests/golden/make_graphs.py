@@ -13,6 +13,7 @@ import os
 import shutil
 import sys
 import zlib
+from unittest import mock
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
@@ -20,7 +21,9 @@ os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 import numpy as np
 import tensorflow as tf
+from google.protobuf import text_format
 from tensorflow.core.framework import attr_value_pb2
+from tensorflow.python.framework import function
 
 v1 = tf.compat.v1
 v1.disable_eager_execution()
@@ -47,6 +50,12 @@ def ints(value, dtype=np.int64):
 
 def variable(name, value):
     return v1.get_variable(name, initializer=tf.constant(value), use_resource=True)
+
+
+def import_graph(gd):
+    """Also with functions for any type: TensorFlow's graph takes them, Python's objects for functions cannot."""
+    with mock.patch.object(function, "from_library", lambda library: []):
+        tf.import_graph_def(gd, name="")
 
 
 def config():
@@ -99,7 +108,7 @@ class Recorder:
             node.device = ""
         out = []
         with tf.Graph().as_default():
-            tf.graph_util.import_graph_def(plain, name="")
+            import_graph(plain)
             with v1.Session(config=config()) as s:
                 for i, st in enumerate(self.steps):
                     d = dict(name=st["name"])
@@ -1418,6 +1427,99 @@ def functions(r):
     r.step("and again", [bumped])
     r.step("gradient of a function", [dx], feeds=f)
     r.step("gradient of a function and its variable", [dw, dx2], feeds=f)
+
+
+# Functions for any type and number, which Python's library does not write.
+GENERIC_FUNCTIONS = """
+versions { producer: 1395 min_consumer: 12 }
+library {
+  function {
+    signature {
+      name: "scaled"
+      input_arg { name: "x" type_attr: "T" }
+      output_arg { name: "y" type_attr: "T" }
+      attr { name: "T" type: "type" allowed_values { list { type: [DT_FLOAT, DT_DOUBLE, DT_INT32] } } }
+      attr { name: "by" type: "int" default_value { i: 3 } has_minimum: true minimum: 2 }
+    }
+    node_def { name: "negative" op: "Neg" input: "x" attr { key: "T" value { placeholder: "T" } } }
+    node_def { name: "sum" op: "total" input: "negative:y:0" input: "x" input: "x"
+      attr { key: "T" value { placeholder: "T" } } attr { key: "N" value { placeholder: "by" } } }
+    ret { key: "y" value: "sum:all:0" }
+  }
+  function {
+    signature {
+      name: "total"
+      input_arg { name: "parts" type_attr: "T" number_attr: "N" }
+      output_arg { name: "all" type_attr: "T" }
+      attr { name: "T" type: "type" }
+      attr { name: "N" type: "int" has_minimum: true minimum: 1 }
+    }
+    node_def { name: "sum" op: "AddN" input: "parts"
+      attr { key: "T" value { placeholder: "T" } } attr { key: "N" value { placeholder: "N" } } }
+    ret { key: "all" value: "sum:sum:0" }
+  }
+  function {
+    signature {
+      name: "both"
+      input_arg { name: "values" type_list_attr: "Ts" }
+      output_arg { name: "same" type_list_attr: "Ts" }
+      attr { name: "Ts" type: "list(type)" has_minimum: true minimum: 1 }
+    }
+    node_def { name: "n" op: "IdentityN" input: "values" attr { key: "T" value { placeholder: "Ts" } } }
+    ret { key: "same" value: "n:output" }
+  }
+  function {
+    signature {
+      name: "applied"
+      input_arg { name: "x" type_attr: "T" }
+      output_arg { name: "y" type_attr: "T" }
+      attr { name: "T" type: "type" }
+      attr { name: "f" type: "func" }
+    }
+    node_def { name: "call" op: "PartitionedCall" input: "x"
+      attr { key: "f" value { placeholder: "f" } }
+      attr { key: "Tin" value { list { type: DT_FLOAT } } } attr { key: "Tout" value { list { type: DT_FLOAT } } } }
+    ret { key: "y" value: "call:output:0" }
+  }
+  function {
+    signature { name: "first" input_arg { name: "a" type: DT_FLOAT } input_arg { name: "b" type: DT_FLOAT }
+      input_arg { name: "c" type: DT_FLOAT } output_arg { name: "y" type: DT_FLOAT } }
+    ret { key: "y" value: "a" }
+  }
+}
+node { name: "x" op: "Placeholder" attr { key: "dtype" value { type: DT_FLOAT } }
+  attr { key: "shape" value { shape { dim { size: 3 } } } } }
+node { name: "n" op: "Placeholder" attr { key: "dtype" value { type: DT_INT32 } }
+  attr { key: "shape" value { shape { dim { size: 2 } } } } }
+node { name: "p" op: "Placeholder" attr { key: "dtype" value { type: DT_BOOL } } attr { key: "shape" value { shape { } } } }
+node { name: "floats" op: "scaled" input: "x" attr { key: "T" value { type: DT_FLOAT } } attr { key: "by" value { i: 3 } } }
+node { name: "ints" op: "PartitionedCall" input: "n"
+  attr { key: "f" value { func { name: "scaled" attr { key: "T" value { type: DT_INT32 } } attr { key: "by" value { i: 3 } } } } }
+  attr { key: "Tin" value { list { type: DT_INT32 } } } attr { key: "Tout" value { list { type: DT_INT32 } } } }
+node { name: "two" op: "both" input: "x" input: "n"
+  attr { key: "Ts" value { list { type: [DT_FLOAT, DT_INT32] } } } }
+node { name: "called" op: "applied" input: "x" attr { key: "T" value { type: DT_FLOAT } }
+  attr { key: "f" value { func { name: "scaled" attr { key: "T" value { type: DT_FLOAT } } attr { key: "by" value { i: 3 } } } } } }
+node { name: "chosen" op: "If" input: "p" input: "x" input: "x" input: "x"
+  attr { key: "Tcond" value { type: DT_BOOL } }
+  attr { key: "Tin" value { list { type: [DT_FLOAT, DT_FLOAT, DT_FLOAT] } } } attr { key: "Tout" value { list { type: DT_FLOAT } } }
+  attr { key: "output_shapes" value { list { } } }
+  attr { key: "then_branch" value { func { name: "total" attr { key: "T" value { type: DT_FLOAT } } attr { key: "N" value { i: 3 } } } } }
+  attr { key: "else_branch" value { func { name: "first" } } } }
+"""
+
+
+@graph
+def function_attributes(r):
+    """Functions for any type and number: called by their name, by a call node and as a branch, and from each other."""
+    import_graph(text_format.Parse(GENERIC_FUNCTIONS, v1.GraphDef()))
+    x, n = {"x:0": values("x", (3,))}, {"n:0": ints([4, -5], np.int32)}
+    r.step("a function of floats", ["floats:0"], feeds=x)
+    r.step("the same of integers", ["ints:0"], feeds=n)
+    r.step("a list of types", ["two:0", "two:1"], feeds={**x, **n})
+    r.step("a function as an attribute", ["called:0"], feeds=x)
+    for p in (True, False):
+        r.step("a branch, %s" % p, ["chosen:0"], feeds={**x, "p:0": np.array(p)})
 
 
 @graph
