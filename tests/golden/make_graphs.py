@@ -1522,6 +1522,66 @@ def function_attributes(r):
         r.step("a branch, %s" % p, ["chosen:0"], feeds={**x, "p:0": np.array(p)})
 
 
+def recursive(name, args, base, step, condition):
+    """A function of numbers that is `step`, whose nodes may call it, where `condition` holds, and else `base`."""
+    signature = "".join('input_arg { name: "%s" type: DT_INT32 } ' % a for a in args) + 'output_arg { name: "y" type: DT_INT32 }'
+    types = "type: DT_INT32 " * len(args)
+    number = 'attr { key: "T" value { type: DT_INT32 } }'
+    function = "function { signature { name: '%s' " + signature + " } %s ret { key: 'y' value: '%s' } }"
+    branch = "attr { key: '%s' value { func { name: '%s' } } }"
+    choice = "node_def { name: 'choice' op: 'StatelessIf' input: 'c:z:0' %s %s %s %s %s %s }" % (
+        " ".join("input: '%s'" % a for a in args),
+        "attr { key: 'Tcond' value { type: DT_BOOL } }",
+        "attr { key: 'Tin' value { list { %s } } }" % types,
+        "attr { key: 'Tout' value { list { type: DT_INT32 } } } attr { key: 'output_shapes' value { list { } } }",
+        branch % ("then_branch", name + "_step"),
+        branch % ("else_branch", name + "_base"),
+    )
+    constants = "".join(
+        "node_def { name: '%s' op: 'Const' attr { key: 'dtype' value { type: DT_INT32 } } "
+        "attr { key: 'value' value { tensor { dtype: DT_INT32 tensor_shape { } int_val: %d } } } }" % (w, i)
+        for i, w in enumerate(("zero", "one", "two"))
+    )
+
+    def nodes(text):  # lines of "NAME OP INPUT..."
+        made = ""
+        for line in filter(None, map(str.strip, text.split(";"))):
+            node, op, *inputs = line.split()
+            made += "node_def { name: '%s' op: '%s' %s %s }" % (
+                node, op, " ".join("input: '%s'" % i for i in inputs), "" if op in (name, "even", "odd") else number)
+        return constants + made
+
+    return "".join((
+        function % (name, nodes(condition) + choice, "choice:output:0"),
+        function % (name + "_step", nodes(step), "y:z:0"),
+        function % (name + "_base", nodes(base), "y:z:0"),
+    ))
+
+
+@graph
+def recursion(r):
+    """Functions that call themselves, and each other, from a branch."""
+    one, two = "one:output:0", "two:output:0"
+    text = "versions { producer: 1395 min_consumer: 12 } library {"
+    text += recursive("factorial", ["n"], "y Maximum n " + one,
+                      "m Sub n %s; f factorial m:z:0; y Mul n f:y:0" % one, "c Greater n " + one)
+    text += recursive("fibonacci", ["n"], "y Maximum n zero:output:0",
+                      "m Sub n %s; l Sub n %s; f fibonacci m:z:0; g fibonacci l:z:0; y AddV2 f:y:0 g:y:0" % (one, two),
+                      "c Greater n " + one)
+    text += recursive("even", ["n"], "y Sub %s n" % one, "m Sub n %s; f odd m:z:0; y AddV2 f:y:0 zero:output:0" % one,
+                      "c Greater n zero:output:0")
+    text += recursive("odd", ["n"], "y AddV2 n zero:output:0", "m Sub n %s; f even m:z:0; y AddV2 f:y:0 zero:output:0" % one,
+                      "c Greater n zero:output:0")
+    text += "} node { name: 'n' op: 'Placeholder' attr { key: 'dtype' value { type: DT_INT32 } } "
+    text += "attr { key: 'shape' value { shape { } } } }"
+    for name in ("factorial", "fibonacci", "even"):
+        text += " node { name: '%s_of' op: '%s' input: 'n' }" % (name, name)
+    import_graph(text_format.Parse(text, v1.GraphDef()))
+    for n in (0, 1, 5, 11):
+        r.step("of %d" % n, ["factorial_of:0", "fibonacci_of:0", "even_of:0"], feeds={"n:0": ints(n, np.int32)})
+    r.step("factorial of 36", ["factorial_of:0"], feeds={"n:0": ints(36, np.int32)})
+
+
 @graph
 def candidate_samplers(r):
     """Classes drawn step by step, each step's behind those before; a table of a sampled softmax and one of NCE, trained."""

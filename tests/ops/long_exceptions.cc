@@ -157,6 +157,7 @@ const std::vector<std::pair<const char*, Ops>>& Others() {
         "Rank", "Reshape", "Shape", "ShapeN", "Size", "Snapshot", "Squeeze", "StopGradient",
         "Const", "Placeholder", "PlaceholderWithDefault", "_SelectHandle"}},
       {"reads the header of a file", {"ExtractJpegShape"}},
+      {"fails", {"_RecursionEnd"}},
       {"computes with the dimensions of a shape",
        {"BroadcastArgs", "BroadcastGradientArgs", "ConcatOffset"}},
       {"takes, gives or counts elements of a list, or an optional value, without a copy of numbers",
