@@ -1014,11 +1014,15 @@ TEST_F(SimulatedGpu, UpdatesManyVariablesInOneLaunch) {
     std::string inputs;
     int64_t coefficients;
   };
-  const Kind kinds[] = {
-      {"ResourceApplyGradientDescent", "vcg", 1},      {"ResourceApplyMomentum", "vvcgc", 2},
-      {"ResourceApplyAdam", "vvvccccccg", 6},          {"ResourceApplyAdagrad", "vvcg", 1},
-      {"ResourceApplyAdagradV2", "vvccg", 2},          {"ResourceApplyRMSProp", "vvvccccg", 4},
-      {"ResourceApplyCenteredRMSProp", "vvvvccccg", 4}};
+  const Kind kinds[] = {{"ResourceApplyGradientDescent", "vcg", 1},
+                        {"ResourceApplyMomentum", "vvcgc", 2},
+                        {"ResourceApplyKerasMomentum", "vvcgc", 2},
+                        {"ResourceApplyAdamWithAmsgrad", "vvvvccccccg", 6},
+                        {"ResourceApplyAdam", "vvvccccccg", 6},
+                        {"ResourceApplyAdagrad", "vvcg", 1},
+                        {"ResourceApplyAdagradV2", "vvccg", 2},
+                        {"ResourceApplyRMSProp", "vvvccccg", 4},
+                        {"ResourceApplyCenteredRMSProp", "vvvvccccg", 4}};
   int seed = 800;
   for (const Kind& kind : kinds) {
     for (DType dtype : kFloats) {
