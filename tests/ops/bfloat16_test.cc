@@ -189,5 +189,41 @@ TEST(Bfloat16Test, AConvolutionWithItsBiasAndReluIsRoundedOnceAndKeepsNaN) {
   }
 }
 
+// Of a zero the sign does not count, and a NaN is the maximum of no window.
+TEST(Bfloat16Test, TheGradientOfMaxPoolingGoesToTheFirstEqualNumber) {
+  const float nan = std::nanf("");
+  const Attrs attrs{{"ksize", std::vector<int64_t>{1, 2, 2, 1}},
+                    {"strides", std::vector<int64_t>{1, 2, 2, 1}},
+                    {"padding", std::string("VALID")}};
+  const auto tensor = [](const Shape& shape, const std::vector<float>& values) {
+    std::vector<bfloat16> narrow;
+    for (const float value : values) narrow.emplace_back(value);
+    return Tensor::FromValues<bfloat16>(shape, narrow);
+  };
+  const Tensor x = tensor({1, 2, 8, 1}, {-1, 2, -0.f, 0, nan, 1, -3, -2,  //
+                                         2, 1, 0, -1, 1, 0, -2, -4});
+  const Tensor y = tensor({1, 1, 4, 1}, {2, 0, nan, -2}), dy = tensor({1, 1, 4, 1}, {1, 2, 3, 4});
+  const Tensor dx = Run1("MaxPoolGrad", {x, y, dy}, attrs);
+  const std::vector<float> want{0, 1, 2, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0};
+  for (size_t i = 0; i < want.size(); ++i)
+    EXPECT_EQ(static_cast<float>(dx.data<bfloat16>()[i]), want[i]) << i;
+}
+
+TEST(Bfloat16Test, MaxPoolingGivesTheValuesOfFloat) {
+  for (const Shape& shape : {Shape{3, 28, 28, 32}, Shape{2, 7, 5, 3}}) {
+    const Tensor x = Random<bfloat16>(shape, 1);
+    for (const int64_t size : {2, 3}) {
+      const Attrs attrs{{"ksize", std::vector<int64_t>{1, size, size, 1}},
+                        {"strides", std::vector<int64_t>{1, 2, 2, 1}},
+                        {"padding", std::string("SAME")}};
+      const Tensor y = Run1("MaxPool", {x}, attrs);
+      ExpectRounded(y, Run1("MaxPool", {Widened(x)}, attrs), 0);
+      const Tensor dy = Random<bfloat16>(y.shape(), 2);
+      ExpectRounded(Run1("MaxPoolGrad", {x, y, dy}, attrs),
+                    Run1("MaxPoolGrad", {Widened(x), Widened(y), Widened(dy)}, attrs), 2e-2);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace monograph
