@@ -207,6 +207,7 @@ inline const std::map<std::string, std::string>& WithoutGpuKernel() {
       {"UniqueWithCountsV2", cpu},
       {"ResourceStridedSliceAssign", cpu},
       {"GatherNd", cpu},
+      {"ResourceGatherNd", cpu},
       {"ScatterNd", cpu},
       {"ScatterNdNonAliasingAdd", cpu},
       {"TensorScatterUpdate", cpu},

@@ -95,6 +95,8 @@ struct RecordingDriver::Graph {
   };
   std::vector<Step> steps;
   bool fresh = true;  // its kernels were computed while it was captured
+  // All memory as it was before the capture, if that or a launch is to be refused.
+  std::map<char*, std::string> before;
 };
 
 std::shared_ptr<World> RecordingDriver::NewWorld() { return std::make_shared<World>(); }
@@ -119,6 +121,7 @@ Result<void*> RecordingDriver::AllocateDevice(size_t bytes) {
   counts_.device_bytes += static_cast<int64_t>(bytes);
   void* data = std::aligned_alloc(512, (bytes + 511) / 512 * 512);
   if (data == nullptr) return ResourceExhausted("out of memory");
+  regions_[static_cast<char*>(data)] = bytes;
   world_->regions[static_cast<char*>(data)] = bytes;
   world_->cells[static_cast<char*>(data)] = {};
   world_->cells.emplace(static_cast<char*>(data) + bytes, World::Cell());
@@ -127,6 +130,7 @@ Result<void*> RecordingDriver::AllocateDevice(size_t bytes) {
 
 void RecordingDriver::FreeDevice(void* data) {
   std::lock_guard lock(world_->mutex);
+  regions_.erase(static_cast<char*>(data));
   // Another driver may get it.
   if (const auto region = world_->regions.find(static_cast<char*>(data));
       region != world_->regions.end()) {
@@ -303,14 +307,34 @@ Status RecordingDriver::BeginCapture() {
   ++counts_.allocations;
   graphs_[++last_graph_] = std::make_unique<Graph>();
   capturing_ = graphs_[last_graph_].get();
+  if (refuse_captures_ || refused_launches_ > 0) {
+    for (const auto& [data, bytes] : regions_) capturing_->before[data] = {data, bytes};
+  }
   return Status();
+}
+
+void RecordingDriver::TakeBack(Graph* graph) {
+  for (const auto& step : graph->steps) {
+    for (const MemoryAccess& write : step.writes) {
+      char* const data = static_cast<char*>(const_cast<void*>(write.data));
+      const auto after = graph->before.upper_bound(data);
+      if (after == graph->before.begin()) continue;
+      const auto& [region, bytes] = *std::prev(after);
+      if (data >= region + bytes.size()) continue;
+      std::memcpy(data, bytes.data() + (data - region), write.bytes);
+    }
+  }
+  graph->before.clear();
 }
 
 Result<GraphId> RecordingDriver::EndCapture() {
   std::lock_guard lock(world_->mutex);
-  capturing_ = nullptr;
+  Graph* const graph = std::exchange(capturing_, nullptr);
   MG_RETURN_IF_ERROR(Broken(Call::kEndCapture));
-  if (refuse_captures_) return Internal("operation not permitted when stream is capturing");
+  if (refuse_captures_) {
+    TakeBack(graph);
+    return Internal("operation not permitted when stream is capturing");
+  }
   return last_graph_;
 }
 
@@ -320,9 +344,15 @@ Status RecordingDriver::Launch(GraphId id) {
   {
     std::lock_guard lock(world_->mutex);
     MG_RETURN_IF_ERROR(Broken(Call::kLaunch));
-    ++counts_.launches;
     Graph& graph = *graphs_.at(id);
     again = !std::exchange(graph.fresh, false);
+    if (refused_launches_ > 0) {
+      --refused_launches_;
+      TakeBack(&graph);
+      return ResourceExhausted("cudaGraphLaunch: out of memory");
+    }
+    graph.before.clear();
+    ++counts_.launches;
     steps = &graph.steps;
     for (const auto& step : *steps) Issue(Queue::kCompute, step.who, step.reads, step.writes);
   }
