@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <optional>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -49,6 +51,7 @@ struct World {
   };
   struct Meeting {
     int joined = 0;
+    std::set<int> told;  // ranks that know that they have
     std::map<std::pair<int, int>, std::deque<Parcel>> parcels;
   };
   std::map<std::string, Meeting> meetings;
@@ -393,6 +396,12 @@ class RecordingCommunicator : public Communicator {
     MG_RETURN_IF_ERROR(driver_.Broken());
     if (aborted_) return Aborted("the communicator was aborted");
     if (meeting_.joined < size_) return false;
+    if (driver_.joins_late_ && !meeting_.told.contains(rank_)) {
+      const auto now = std::chrono::steady_clock::now();
+      if (!late_until_) late_until_ = now + std::chrono::milliseconds(200);
+      if (now < *late_until_) return false;
+    }
+    meeting_.told.insert(rank_);
     while (!missing_.empty()) {
       const Receive& next = missing_.front();
       auto& parcels = meeting_.parcels[{next.rank, rank_}];
@@ -424,6 +433,8 @@ class RecordingCommunicator : public Communicator {
     if (aborted_ || meeting_.joined < size_ || !missing_.empty())
       return Internal("an exchange on a communicator that is not ready");
     if (driver_.refuse_exchange_.exchange(false)) return Unavailable("a member's card is gone");
+    if (static_cast<int>(meeting_.told.size()) < size_)
+      driver_.world_->races.push_back("an exchange before the last member has joined");
     ++driver_.counts_.exchanges;
     if (driver_.hung_) driver_.stuck_.insert(this);
     for (const Send& send : sends) {
@@ -483,6 +494,7 @@ class RecordingCommunicator : public Communicator {
   RecordingDriver& driver_;
   World::Meeting& meeting_;
   const int rank_, size_;
+  std::optional<std::chrono::steady_clock::time_point> late_until_;
   std::deque<Receive> missing_;
   bool aborted_ = false;
 };

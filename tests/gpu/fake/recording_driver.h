@@ -95,6 +95,8 @@ class RecordingDriver : public StreamDriver, private Communicators {
   }
   // It joins communicators with others of its world.
   void Link() { linked_ = true; }
+  // It has joined some time after all others have.
+  void JoinLate() { joins_late_ = true; }
   // What is on kMembers does not end, as if another member's card hung, until a communicator of
   // this one is aborted.
   void HangExchanges() { hung_ = true; }
@@ -138,7 +140,7 @@ class RecordingDriver : public StreamDriver, private Communicators {
   bool refuse_memory_ = false, refuse_captures_ = false;
   int64_t refused_launches_ = 0;
   bool linked_ = false, quiet_ = false;
-  std::atomic<bool> hung_{false}, refuse_exchange_{false};
+  std::atomic<bool> hung_{false}, refuse_exchange_{false}, joins_late_{false};
   std::set<const void*> stuck_;  // communicators of exchanges that hang
 };
 
