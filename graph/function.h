@@ -67,11 +67,12 @@ struct InlineMap {
 // wait for it). InvalidArgument for a function that is lacking, more than 100 calls in each other,
 // or more than a million nodes of calls. A function that calls itself from a branch is unrolled, up
 // to 40 times within itself and as far as 100,000 nodes go; a step that needs more fails with
-// ResourceExhausted. One that calls itself always is InvalidArgument. An If becomes a Switch of each input, both
-// branches as calls behind them, and a Merge of each result; a Case the same for one branch after
-// the other; a While the loop that its condition and body are (graph/inline.cc draws it).
-// `should_inline` (empty: all) picks the calls. `map` may be null, and so may `inherited`: it gets
-// the new nodes whose type of device is the call's, since the body requests none.
+// ResourceExhausted. One that calls itself always is InvalidArgument. An If becomes a Switch of
+// each input, both branches as calls behind them, and a Merge of each result; a Case the same for
+// one branch after the other; a While the loop that its condition and body are (graph/inline.cc
+// draws it). `should_inline` (empty: all) picks the calls. `map` may be null, and so may
+// `inherited`: it gets the new nodes whose type of device is the call's, since the body requests
+// none.
 Result<Graph> InlineFunctions(const Graph& graph,
                               const std::function<bool(NodeId)>& should_inline = {},
                               InlineMap* map = nullptr, std::vector<NodeId>* inherited = nullptr);

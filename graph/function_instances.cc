@@ -229,7 +229,7 @@ class Instances {
   Result<std::string> InstanceOf(const std::string& context, const pb::FunctionDef& generic,
                                  const AttrMap& given) {
     const std::string& function = generic.signature().name();
-    Made made{&generic, function + "_", {}};
+    Made made{&generic, function, {}};
     std::string key = function;  // what tells it from others
     for (const pb::OpDef::AttrDef& attr : generic.signature().attr()) {
       const auto found = given.find(attr.name());
@@ -423,6 +423,8 @@ bool HasFunctionAttributes(const pb::FunctionDefLibrary& library) {
       [](const pb::FunctionDef& function) { return function.signature().attr_size() > 0; });
 }
 
-Status InstantiateFunctions(GraphDef* def) { return Instances(def).Run(); }
+Status InstantiateFunctions(GraphDef* def) {
+  return HasFunctionAttributes(def->library()) ? Instances(def).Run() : Status();
+}
 
 }  // namespace monograph

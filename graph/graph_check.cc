@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "graph/attr_proto.h"
+#include "graph/function_instances.h"
 #include "graph/graph.pb.h"
 #include "graph/graph_file.h"
 #include "graph/node_check.h"
@@ -93,6 +94,10 @@ Result<GraphCheck> CheckGraph(const std::string& path, const OpRegistry* registr
   GraphDef def;
   MG_RETURN_IF_ERROR(ReadGraphDef(path, &def));
   GraphCheck check{.graph = Graph(registry)};
+  if (const Status made = InstantiateFunctions(&def); !made.ok()) {
+    check.graph = made;
+    return check;
+  }
   Checker(registry, &check).Run(&def);
   check.graph = GraphFromDef(def, registry);
   return check;

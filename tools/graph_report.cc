@@ -150,7 +150,7 @@ Result<GraphReport> ReportGraph(const std::string& path) {
       AddKernelProblems(*function.body, name, &problems);
   }
   const Status& load = check.graph.status();
-  // Calls that are recursive, or without end, fail when they are replaced by what they run.
+  // Calls without end fail when they are replaced by what they run.
   const Status calls = load.ok() ? InlineFunctions(*check.graph).status() : Status();
   if (problems.empty() && !load.ok() && load.code() != Code::kUnimplemented)
     return load.WithContext("graph file '" + path + "'");

@@ -285,7 +285,7 @@ TEST_F(FunctionTest, NamesThatAreTakenGetANumber) {
   EXPECT_GE(flat->Find("c/sum_1"), 0);
 }
 
-TEST_F(FunctionTest, RecursionAndUnknownFunctionsAreRefused) {
+TEST_F(FunctionTest, RecursionWithoutEndAndUnknownFunctionsAreRefused) {
   const auto calling = [this](const char* name, const char* callee) {
     return Define(name, [&](const Scope& s) {
       Retval(s, Call(s.WithOpName("call"), callee, Arg(s, 0)).output(0), 0);
