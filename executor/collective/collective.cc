@@ -183,17 +183,22 @@ void CollectiveManager::Impl::SessionClosed(uint64_t session, const Status& why)
                     [&](const auto& entry) { return entry.second.session == session; });
       it = it->second.joined.empty() ? forming_.erase(it) : std::next(it);
     }
-    std::erase_if(operations_, [&](const auto& entry) {
-      return entry.first.epoch == session && (!entry.second->started || entry.second->over);
-    });
+    EraseIdle(session);
   }
   Do(&actions);
+}
+
+void CollectiveManager::Impl::EraseIdle(uint64_t session) {
+  std::erase_if(operations_, [&](const auto& entry) {
+    return entry.first.epoch == session && (!entry.second->started || entry.second->over);
+  });
 }
 
 void CollectiveManager::Impl::SessionGone(uint64_t session) {
   Actions actions;
   {
     MutexLock lock(mutex_);
+    EraseIdle(session);  // again, for what was arriving when it was closed
     for (auto& [where, member] : members_) {
       if (member.session == session || member.state != Member::State::kIn) continue;
       for (const std::string& task : member.members->tasks) {

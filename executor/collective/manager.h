@@ -212,6 +212,8 @@ class CollectiveManager::Impl : public std::enable_shared_from_this<CollectiveMa
   // Moves the kBroken messages out of `actions`: they are sent once the cause is known (Tell), or
   // after kCauseGrace.
   void Withhold(const std::string& device, Actions* actions) MG_REQUIRES(mutex_);
+  // Forgets the session's rounds that none of its members here is in, with what came for them.
+  void EraseIdle(uint64_t session) MG_REQUIRES(mutex_);
   // Sends the session's withheld messages, each with the status that `cause` gives for its member;
   // if that is OK, unchanged.
   void Tell(uint64_t session, const std::function<Status(const std::string& device)>& cause,
