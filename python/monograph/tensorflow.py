@@ -12,6 +12,7 @@ by name. Signatures that come again find what was worked out for them: TensorFlo
 fetches alone takes longer than a small step.
 """
 
+import atexit
 import os
 import runpy
 import socket
@@ -438,8 +439,7 @@ class _ServerMethods:
             self.start()
 
     def __del__(self):
-        if getattr(self, "_server", None) is not None:
-            self._server.stop()
+        pass  # a server that nobody holds goes on, as TensorFlow's do
 
     def start(self):
         if self._server is not None:
@@ -456,6 +456,7 @@ class _ServerMethods:
             )
         except monograph.Error as error:
             raise _tensorflows_error(error, None) from error
+        atexit.register(self._server.stop)  # which holds it until then
 
     def join(self):
         self.start()

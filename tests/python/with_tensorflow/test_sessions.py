@@ -234,9 +234,14 @@ class ServerTest(unittest.TestCase):
                     session.run(v)
         thread = threading.Thread(target=server.join)
         thread.start()
-        server.__del__()
+        server._server.stop()  # as at the end of the process
         thread.join(10)
         self.assertFalse(thread.is_alive())
+
+    def test_a_server_that_nobody_holds_goes_on(self):
+        target = tf.train.Server.create_local_server().target
+        with tf.Graph().as_default(), tf.Session(target) as session:
+            self.assertEqual(session.run(tf.constant(1)), 1)
 
 
 if __name__ == "__main__":
