@@ -1,7 +1,7 @@
-// Training steps on one GPU: the MNIST CNN and ResNet-50, against the library calls of the same
-// graph replayed as one CUDA graph, and against torch where it is; what a steady step allocates;
-// the cost of a launch against a bare one; copies against pinned cudaMemcpyAsync; and layers that
-// both our own kernels and cuDNN compute, by the way that a search takes, against both.
+// Training steps on one GPU (bench/gpu_steps.h), against the library calls of the same graph
+// replayed as one CUDA graph, and against torch where it is; what a steady step allocates; the cost
+// of a launch against a bare one; copies against pinned cudaMemcpyAsync; and layers that both our
+// own kernels and cuDNN compute, by the way that a search takes, against both.
 #include <unistd.h>
 
 #include <cstdio>
@@ -15,11 +15,11 @@
 
 #include "base/log.h"
 #include "bench/cuda_floor.h"
+#include "bench/gpu_steps.h"
 #include "bench/harness.h"
 #include "client/registries.h"
 #include "client/session.h"
-#include "examples/models/mnist_cnn.h"
-#include "examples/models/resnet.h"
+#include "executor/gpu/plugin.h"
 #include "ops/cast/cast.h"
 #include "ops/constant/constant.h"
 #include "ops/control/control.h"
@@ -46,10 +46,10 @@ T Check(Result<T> result) {
   return std::move(result).value();
 }
 
-SessionOptions OnGpu(bool allow_tf32) {
+SessionOptions OnGpu(const GpuMode& mode) {
   SessionOptions options;
-  options.gpu.allow_tf32 = allow_tf32;
-  options.gpu.deterministic = false;
+  options.gpu.allow_tf32 = mode.allow_tf32;
+  options.gpu.deterministic = mode.deterministic;
   options.gpu.allow_growth = true;  // the reference and torch need memory, too
   return options;
 }
@@ -57,7 +57,7 @@ SessionOptions OnGpu(bool allow_tf32) {
 // A model that trains on a batch that lies on the GPU.
 class Training {
  public:
-  Training(const ModelFn& model, const Shape& images, DType images_type, bool allow_tf32)
+  Training(const ModelFn& model, const Shape& images, DType images_type, const GpuMode& mode)
       : batch_(images[0]) {
     Scope root = Scope(&graph_).WithSeed(1).WithDevice(kGpu0);
     Collections collections;
@@ -80,7 +80,7 @@ class Training {
     const Operation train =
         Check(Momentum(0.01, 0.9).Minimize(root, results[0], trained, &initializers));
     Check(root.status());
-    session_ = Check(Session::Local(graph_, OnGpu(allow_tf32)));
+    session_ = Check(Session::Local(graph_, OnGpu(mode)));
     Check(session_->Run({}, {}, initializers).status());
     call_ = Check(session_->MakeCallable({}, {results[0]}, {train}));
     Steps(3);
@@ -97,18 +97,11 @@ class Training {
   Callable call_;
 };
 
-struct Case {
-  std::string name;  // the peer's, too
-  ModelFn model;
-  Shape images;
-  bool allow_tf32;
-};
-
-void CompareSteps(const Args& args, CudaFloors& floors, Report& report, const Case& c,
+void CompareSteps(const Args& args, CudaFloors& floors, Report& report, const GpuStep& c,
                   Peer* torch) {
-  Training training(c.model, c.images, DT_FLOAT, c.allow_tf32);
+  Training training(c.model, c.images, DT_FLOAT, c.mode);
   const std::unique_ptr<CudaFloor> floor =
-      floors.Make(training.graph(), {.allow_tf32 = c.allow_tf32});
+      floors.Make(training.graph(), {.allow_tf32 = c.mode.allow_tf32});
   if (!floor->refused().empty())
     std::printf("%s: the reference lacks %s\n", c.name.c_str(), floor->refused().c_str());
   const auto batch = static_cast<double>(training.batch());
@@ -125,17 +118,16 @@ void CompareSteps(const Args& args, CudaFloors& floors, Report& report, const Ca
     return kSteps * batch / seconds;
   }));
   if (torch != nullptr) {
-    for (const char* how : {"eager", "compiled"})
-      references.push_back(torch->AsSide(std::string("torch ") + how, c.name + ", " + how, 3));
+    for (Side& side : TorchSides(*torch, c)) references.push_back(std::move(side));
   }
-  report.Compare("gpu", "images/s", {{c.name, Goal{0.95, Goal::kMin}}}, ours, references,
+  report.Compare("gpu", "images/s", {{c.name, kGoalOfCalls}}, ours, references,
                  args.Repetitions(15));
 }
 
 // What steps of a warm session take anew, each against one unit: none is the goal.
-void CountAllocations(const Args& args, CudaFloors& floors, Report& report, const Case& c,
+void CountAllocations(const Args& args, CudaFloors& floors, Report& report, const GpuStep& c,
                       const std::string& name) {
-  Training training(c.model, c.images, DT_FLOAT, c.allow_tf32);
+  Training training(c.model, c.images, DT_FLOAT, c.mode);
   constexpr int kSteps = 50;
   training.Steps(4 * kSteps);
   const auto heap = [&](int steps) {
@@ -172,7 +164,7 @@ void CompareLaunches(const Args& args, CudaFloors& floors, Report& report, bool 
   Output x = from.value;
   for (int i = 0; i < kOps; ++i) x = Cumsum(root, x, axis);
   const Operation last = NoOp(root.WithControlDependencies({Operation(x)}));
-  SessionOptions options = OnGpu(false);
+  SessionOptions options = OnGpu({});
   options.gpu.cuda_graphs = replayed;
   auto session = Check(Session::Local(graph, options));
   Check(session->Run({}, {}, {from.initializer}).status());
@@ -201,7 +193,7 @@ void CompareCopies(const Args& args, CudaFloors& floors, Report& report, bool to
   const ModelVariable kept =
       MakeVariable(root.WithDevice(kGpu0), "kept", Zeros(root.WithDevice(kGpu0), shape));
   const Operation store = AssignVariable(root.WithDevice(kGpu0), kept.handle, fed);
-  auto session = Check(Session::Local(graph, OnGpu(false)));
+  auto session = Check(Session::Local(graph, OnGpu({})));
   Check(session->Run({}, {}, {kept.initializer}).status());
   const Callable call = to_device ? Check(session->MakeCallable({fed}, {}, {store}))
                                   : Check(session->MakeCallable({}, {kept.value}));
@@ -282,7 +274,7 @@ class KernelCase {
         for (const char* family : {"pool", "softmax", "norm"})
           file << family << " 1\t*\t" << way << "\n";
       }
-      SessionOptions options = OnGpu(false);
+      SessionOptions options = OnGpu({});
       options.gpu.algorithm_cache = file_;
       session_ = Check(Session::Local(of.graph_, options));
       for (const Operation& initializer : of.initializers_)  // some need others
@@ -355,25 +347,13 @@ struct Row {
 
 std::vector<Row> AllRows(const Args& args, const std::function<Peer*()>& torch) {
   std::vector<Row> rows;
-  constexpr int64_t kImages = 64;
-  const examples::MnistCnn cnn{.dropout = 0};
-  examples::MnistCnn cnn16 = cnn;
-  examples::ResNet resnet, resnet16;
-  cnn16.compute = resnet16.compute = DT_BFLOAT16;
-  const Shape digits{kImages, 28 * 28}, photos{kImages, resnet.side, resnet.side, 3};
-  const std::vector<Case> cases = {
-      {"CNN, batch 64, float32", cnn.Training(), digits, false},
-      {"CNN, batch 64, TF32", cnn.Training(), digits, true},
-      {"CNN, batch 64, bfloat16", cnn16.Training(), digits, true},
-      {"ResNet-50, batch 64, float32", resnet.Training(), photos, false},
-      {"ResNet-50, batch 64, TF32", resnet.Training(), photos, true},
-      {"ResNet-50, batch 64, bfloat16", resnet16.Training(), photos, true}};
-  for (const Case& c : cases) {
+  const std::vector<GpuStep> steps = GpuSteps();
+  for (const GpuStep& c : steps) {
     rows.push_back({c.name, [&args, c, torch](CudaFloors& floors, Report& report) {
                       CompareSteps(args, floors, report, c, torch());
                     }});
   }
-  for (const Case& c : {cases[0], cases[4]}) {
+  for (const GpuStep& c : {steps[0], steps[4]}) {
     const std::string name = "allocations, " + c.name.substr(0, c.name.find(','));
     rows.push_back({name, [&args, c, name](CudaFloors& floors, Report& report) {
                       CountAllocations(args, floors, report, c, name);
@@ -410,17 +390,18 @@ int Main(int argc, char** argv) {
                                 "and pinned copies; without a GPU it says so and ends");
   SetLogLevel(LogLevel::kWarning);
   std::unique_ptr<Peer> torch;
-  bool torch_started = false;
+  bool torch_awaited = false;
   std::vector<Row> wanted;
   for (Row& row : AllRows(args, [&] {
-         if (!torch_started) torch = Peer::Start(args.torch, "torch_gpu.py", {"--seconds=1"});
-         if (!torch_started && torch && !torch->WaitReady()) torch.reset();
-         torch_started = true;
+         if (torch && !std::exchange(torch_awaited, true) && !torch->WaitReady()) torch.reset();
          return torch.get();
        })) {
     if (args.Wants(row.name)) wanted.push_back(std::move(row));
   }
   if (args.list) return 0;
+  // It has the environment of this program, which the opening of CUDA here changes.
+  torch = Peer::Start(args.torch, "torch_gpu.py", {"--seconds=1"});
+  (void)ListGpus();  // before the reference opens CUDA: as in every program
   std::string why;
   CudaFloors* const floors = OpenCudaFloors(&why);
   if (floors == nullptr) {

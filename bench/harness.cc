@@ -17,6 +17,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 namespace monograph::bench {
@@ -322,10 +323,13 @@ std::string Child::Ask(const std::string& line) {
 // ---------------------------------------------------------------------------------------------------------
 
 std::unique_ptr<Peer> Peer::Start(const std::string& python, const std::string& script,
-                                  const std::vector<std::string>& arguments) {
+                                  const std::vector<std::string>& arguments, bool on_monograph) {
   if (python.empty()) return nullptr;
-  std::vector<std::string> command = {python, std::string(MG_BENCH_PEERS) + "/" + script,
-                                      "--serve"};
+  // The package `monograph` of the same build is there for programs that use it.
+  const auto build = std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path();
+  std::vector<std::string> command = {"env", "PYTHONPATH=" + (build / "python").string(), python};
+  if (on_monograph) command.insert(command.end(), {"-m", "monograph.tensorflow"});
+  command.insert(command.end(), {std::string(MG_BENCH_PEERS) + "/" + script, "--serve"});
   command.insert(command.end(), arguments.begin(), arguments.end());
   auto peer = std::make_unique<Peer>();
   peer->script_ = script;

@@ -126,9 +126,11 @@ class Child {
 // first.
 class Peer {
  public:
-  // nullptr without an interpreter.
+  // nullptr without an interpreter. `on_monograph`: the script is a program of TensorFlow's that
+  // runs on ours (python -m monograph.tensorflow).
   static std::unique_ptr<Peer> Start(const std::string& python, const std::string& script,
-                                     const std::vector<std::string>& arguments);
+                                     const std::vector<std::string>& arguments,
+                                     bool on_monograph = false);
   // False, with a line on standard error, if it did not start.
   bool WaitReady();
   // A side that runs its case `name`.

@@ -1,6 +1,8 @@
 // The training of mnist_replica (its CNN with fc 1024 and without dropout, Adam, float, made
 // images) on two workers with a core each, against other systems that do the same: TensorFlow in
 // the same mode, and torch's DistributedDataParallel over gloo against our all-reduced replicas.
+// And TensorFlow's program in each mode, run on ours by python -m monograph.tensorflow, against
+// itself on TensorFlow and against mnist_replica.
 //
 // On both sides worker k is pinned to core k, and so is its client where each worker has one; a
 // parameter server, and the one client of a graph for all, are not pinned. Clients feed batches
@@ -162,6 +164,27 @@ void CompareMode(const Args& args, Report* report, const Mode& mode, int64_t bat
                   args.Repetitions(5));
 }
 
+// TensorFlow's program, in a mode that it has.
+void CompareProgram(const Args& args, Report* report, const Mode& mode, int64_t batch) {
+  const std::string peers_name = mode.name + ", batch " + std::to_string(batch);
+  const std::string name = "TensorFlow's program, " + peers_name;
+  if (mode.torch || !args.Wants(name)) return;
+  const std::vector<std::string> arguments = {"--images=" + std::to_string(kImages),
+                                              "--case=" + peers_name};
+  const auto on_ours = Peer::Start(args.tensorflow, "tf_training.py", arguments, true);
+  const auto on_theirs = Peer::Start(args.tensorflow, "tf_training.py", arguments);
+  if (!on_ours || !on_ours->WaitReady() || !on_theirs->WaitReady()) {
+    std::fprintf(stderr, "training, %s: left out\n", name.c_str());
+    return;
+  }
+  Training training(mode, batch);
+  Side own_graph = Side::Of("mnist_replica", [&] { return training.Run(); });
+  own_graph.goal = Goal{0.95, Goal::kMin};
+  report->Compare("training", "images/s", {{name, Goal{1.25, Goal::kMin}}},
+                  on_ours->AsSide("ours", peers_name, 1),
+                  {on_theirs->AsSide("TensorFlow", peers_name, 1), own_graph}, args.Repetitions(5));
+}
+
 int Main(int argc, char** argv) {
   const Args args = Args::Parse(argc, argv,
                                 "training_bench: mnist_replica's training on two workers with a "
@@ -197,6 +220,9 @@ int Main(int argc, char** argv) {
   Report report(args);
   for (const Mode& mode : modes) {
     for (const int64_t batch : {200, 100}) CompareMode(args, &report, mode, batch);
+  }
+  for (const Mode& mode : modes) {
+    for (const int64_t batch : {200, 100}) CompareProgram(args, &report, mode, batch);
   }
   return 0;
 }

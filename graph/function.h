@@ -64,8 +64,10 @@ struct InlineMap {
 // what has effects): body nodes are named "<call>/<node>", nodes without a requested device get the
 // call's device, requested devices inside the body are completed from it, and the call's control
 // edges go to and from all of the body that has effects (through one NoOp with its name where nodes
-// wait for it). InvalidArgument for a function that is recursive or lacking, more than 100 calls in
-// each other, or more than a million nodes of calls. An If becomes a Switch of each input, both
+// wait for it). InvalidArgument for a function that is lacking, more than 100 calls in each other,
+// or more than a million nodes of calls. A function that calls itself from a branch is unrolled, up
+// to 40 times within itself and as far as 100,000 nodes go; a step that needs more fails with
+// ResourceExhausted. One that calls itself always is InvalidArgument. An If becomes a Switch of each input, both
 // branches as calls behind them, and a Merge of each result; a Case the same for one branch after
 // the other; a While the loop that its condition and body are (graph/inline.cc draws it).
 // `should_inline` (empty: all) picks the calls. `map` may be null, and so may `inherited`: it gets

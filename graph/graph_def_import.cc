@@ -14,6 +14,7 @@
 
 #include "graph/attr_proto.h"
 #include "graph/function.h"
+#include "graph/function_instances.h"
 #include "graph/graph.pb.h"
 #include "graph/graph_def.h"
 #include "graph/names.h"
@@ -27,19 +28,33 @@ namespace {
 // scalar.
 constexpr int kUnknownRankIsScalar = 21;
 
+using FunctionDefs = std::unordered_map<std::string, const pb::FunctionDef*>;
+
+// Of an argument or result. References count as values.
+Result<DType> TypeOf(const pb::OpDef::ArgDef& arg, const std::string& context) {
+  if (!IsTypeNumber(arg.type())) {
+    return InvalidArgument(fmt::format("{}: argument {} is of type {}, which there is not", context,
+                                       Quoted(arg.name()), static_cast<int>(arg.type())));
+  }
+  return static_cast<DType>(arg.type() > 100 ? arg.type() - 100 : arg.type());
+}
+
 // The nodes of one GraphDef or FunctionDef on their way into a Graph.
 class NodeLoader {
  public:
   using Nodes = google::protobuf::RepeatedPtrField<pb::NodeDef>;
 
-  // `context`: "" or "function 'f', ". `producer`: the GraphDef's version. Arguments of a function
-  // are in `graph` already, under the ids in `arguments`.
+  // `context`: "" or "function 'f', ". `producer`: the GraphDef's version. `functions`: those that
+  // are being loaded; of others the graph's library tells. Arguments of a function are in `graph`
+  // already, under the ids in `arguments`.
   NodeLoader(const Nodes& nodes, std::string context, bool in_function, int producer,
-             const ImportOptions& options, uint64_t* expandable, Graph* graph)
+             const FunctionDefs& functions, const ImportOptions& options, uint64_t* expandable,
+             Graph* graph)
       : nodes_(nodes),
         context_(std::move(context)),
         in_function_(in_function),
         producer_(producer),
+        functions_(functions),
         options_(options),
         expandable_(expandable),
         graph_(graph) {}
@@ -157,7 +172,10 @@ class NodeLoader {
 
   // nullptr for the name of a function, too.
   const OpDef* OpOf(const std::string& name) const {
-    return graph_->functions().Find(name) == nullptr ? graph_->registry().Find(name) : nullptr;
+    return IsFunction(name) ? nullptr : graph_->registry().Find(name);
+  }
+  bool IsFunction(const std::string& name) const {
+    return graph_->functions().Find(name) != nullptr || functions_.contains(name);
   }
 
   FlowOp Flow(int i) const {
@@ -196,6 +214,10 @@ class NodeLoader {
     const NodeId id = ids_[static_cast<size_t>(source.node)];
     if (source.output.empty()) return Endpoint{id, static_cast<int32_t>(source.index)};
     if (!graph_->op(id).known()) return Endpoint{id, UnknownOutput(source)};
+    if (const std::string& op = nodes_[source.node].op(); IsFunction(op)) {
+      MG_ASSIGN_OR_RETURN(const int32_t index, ResultOf(op, source));
+      return Endpoint{id, index};
+    }
     int64_t first = 0;
     for (const ArgDef& arg : graph_->op(id).outputs()) {
       int64_t count = 1;
@@ -213,6 +235,25 @@ class NodeLoader {
     }
     return InvalidArgument(fmt::format("op {} of node '{}' has no output '{}'",
                                        graph_->op(id).name(), graph_->name(id), source.output));
+  }
+
+  // The number of a function's result, by its name there; a list of results has become single ones
+  // (graph/function_instances.h).
+  Result<int32_t> ResultOf(const std::string& function, const Source& source) const {
+    std::vector<std::string> names;
+    if (const auto found = functions_.find(function); found != functions_.end()) {
+      for (const auto& result : found->second->signature().output_arg())
+        names.push_back(result.name());
+    } else {
+      const Function& known = *graph_->functions().Find(function);
+      for (NodeId result : known.results) names.emplace_back(known.body->name(result));
+    }
+    const std::string name(source.output);
+    auto at = std::find(names.begin(), names.end(), fmt::format("{}_{}", name, source.index));
+    if (at == names.end() && source.index == 0) at = std::find(names.begin(), names.end(), name);
+    if (at != names.end()) return static_cast<int32_t>(at - names.begin());
+    return InvalidArgument(
+        fmt::format("function '{}' has no result '{}:{}'", function, name, source.index));
   }
 
   // In a function the outputs of an unknown op have names, and nothing says in which order the op
@@ -321,6 +362,11 @@ class NodeLoader {
         spec.op = function->stateful ? "StatefulPartitionedCall" : "PartitionedCall";
         *attrs = CallAttrs(*function);
         op = graph_->registry().Find(spec.op);
+      } else if (const auto found = functions_.find(def.op()); found != functions_.end()) {
+        const pb::OpDef& signature = found->second->signature();  // of a function around this node
+        spec.op = signature.is_stateful() ? "StatefulPartitionedCall" : "PartitionedCall";
+        MG_ASSIGN_OR_RETURN(*attrs, CallAttrs(signature));
+        op = graph_->registry().Find(spec.op);
       }
     }
     if (!attrs->empty()) spec.attrs = std::make_shared<const Attrs>(std::move(*attrs));
@@ -376,10 +422,26 @@ class NodeLoader {
         {"f", FunctionName{function.name}}, {"Tin", std::move(in)}, {"Tout", std::move(out)}};
   }
 
+  static Result<Attrs> CallAttrs(const pb::OpDef& signature) {
+    const auto types_of = [&](const auto& args) -> Result<std::vector<DType>> {
+      std::vector<DType> types;
+      for (const auto& arg : args) {
+        MG_ASSIGN_OR_RETURN(const DType type, TypeOf(arg, "function " + Quoted(signature.name())));
+        types.push_back(type);
+      }
+      return types;
+    };
+    MG_ASSIGN_OR_RETURN(std::vector<DType> in, types_of(signature.input_arg()));
+    MG_ASSIGN_OR_RETURN(std::vector<DType> out, types_of(signature.output_arg()));
+    return Attrs{
+        {"f", FunctionName{signature.name()}}, {"Tin", std::move(in)}, {"Tout", std::move(out)}};
+  }
+
   const Nodes& nodes_;
   const std::string context_;
   const bool in_function_;
   const int producer_;
+  const FunctionDefs& functions_;
   const ImportOptions& options_;
   uint64_t* const expandable_;  // graph/attr_proto.h
   Graph* graph_;
@@ -420,7 +482,8 @@ class GraphLoader {
     }
     for (const pb::FunctionDef& function : def_.library().function())
       MG_RETURN_IF_ERROR(LoadFunction(function));
-    NodeLoader nodes(def_.node(), "", false, producer(), options_, &expandable_, &graph_);
+    NodeLoader nodes(def_.node(), "", false, producer(), functions_, options_, &expandable_,
+                     &graph_);
     MG_RETURN_IF_ERROR(nodes.Load());
     return std::move(graph_);
   }
@@ -428,8 +491,8 @@ class GraphLoader {
   uint64_t expandable() const { return expandable_; }
 
  private:
-  // Called functions first, so that calls know their shapes. A recursive function is found when it
-  // is inlined.
+  // Called functions first, so that calls know their shapes; of a function that calls itself they
+  // do not.
   Status LoadCalled(const pb::FunctionDef& def) {
     for (const pb::NodeDef& node : def.node_def()) {
       MG_RETURN_IF_ERROR(LoadNamed(node.op()));
@@ -445,16 +508,6 @@ class GraphLoader {
     return found == functions_.end() ? Status() : LoadFunction(*found->second);
   }
 
-  // Of an argument or result. References count as values.
-  static Result<DType> TypeOf(const pb::OpDef::ArgDef& arg, const std::string& context) {
-    if (!IsTypeNumber(arg.type())) {
-      return InvalidArgument(fmt::format("{}: argument {} is of type {}, which there is not",
-                                         context, Quoted(arg.name()),
-                                         static_cast<int>(arg.type())));
-    }
-    return static_cast<DType>(arg.type() > 100 ? arg.type() - 100 : arg.type());
-  }
-
   Status LoadFunction(const pb::FunctionDef& def) {
     const pb::OpDef& signature = def.signature();
     const std::string context = "function " + Quoted(signature.name());
@@ -462,14 +515,10 @@ class GraphLoader {
     if (++depth_ > 100) return InvalidArgument(context + ": functions call each other too deeply");
     MG_RETURN_IF_ERROR(LoadCalled(def));
     --depth_;
-    if (signature.attr_size() > 0) {
-      return Unimplemented(fmt::format("{} has parameters ({}); only plain functions are supported",
-                                       context, signature.attr(0).name()));
-    }
     Graph body(&graph_.registry());
     body.ShareFunctions(graph_.shared_functions());
-    NodeLoader nodes(def.node_def(), context + ", ", true, producer(), options_, &expandable_,
-                     &body);
+    NodeLoader nodes(def.node_def(), context + ", ", true, producer(), functions_, options_,
+                     &expandable_, &body);
     for (int i = 0; i < signature.input_arg_size(); ++i) {
       const auto& arg = signature.input_arg(i);
       MG_ASSIGN_OR_RETURN(const DType type, TypeOf(arg, context));
@@ -524,7 +573,7 @@ class GraphLoader {
   const ImportOptions& options_;
   uint64_t expandable_;
   Graph graph_;
-  std::unordered_map<std::string, const pb::FunctionDef*> functions_;
+  FunctionDefs functions_;
   std::set<std::string> started_;
   int depth_ = 0;
 };
@@ -533,10 +582,18 @@ class GraphLoader {
 
 Result<Graph> GraphFromDef(const GraphDef& def, const OpRegistry* registry,
                            const ImportOptions& options) {
-  return GraphLoader(def, registry, options).Load();
+  if (!HasFunctionAttributes(def.library())) return GraphLoader(def, registry, options).Load();
+  GraphDef plain = def;
+  MG_RETURN_IF_ERROR(InstantiateFunctions(&plain));
+  return GraphLoader(plain, registry, options).Load();
 }
 
 Result<Graph> ExtendGraph(const Graph& graph, const GraphDef& def, const ImportOptions& options) {
+  if (HasFunctionAttributes(def.library())) {
+    GraphDef plain = def;
+    MG_RETURN_IF_ERROR(InstantiateFunctions(&plain));
+    return ExtendGraph(graph, plain, options);
+  }
   Graph copy(&graph.registry());
   // Steps may be reading the library of the graph as it was.
   copy.ShareFunctions(std::make_shared<FunctionLibrary>(graph.functions()));
@@ -562,6 +619,7 @@ std::optional<Graph> ParsePlainGraph(std::string_view bytes, const OpRegistry* r
                                                  static_cast<int>(fields->library.size()))) {
     return std::nullopt;
   }
+  if (HasFunctionAttributes(library.library())) return std::nullopt;
   GraphLoader loader(library, registry, options);
   auto graph = loader.Load();
   if (!graph.ok() || !AddPlainNodes(fields->nodes, loader.expandable(), &*graph))

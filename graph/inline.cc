@@ -3,11 +3,17 @@
 // body per call) which new nodes stand for them. What waited for a call waits for all its effects
 // and results; a body's nodes with effects wait for what their call waited for. If the call is in a
 // loop or a branch, so is its body: nodes without inputs wait for the call's inputs (Anchor).
+//
+// A function that calls itself, from a branch, is unrolled: it stands within itself as often as the
+// bounds below allow (LevelsOf), and the call that would go deeper is a node that fails the step
+// if it is reached.
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <array>
 #include <map>
+#include <set>
+#include <tuple>
 #include <type_traits>
 #include <unordered_map>
 #include <unordered_set>
@@ -24,6 +30,11 @@ namespace {
 // nodes their functions may have together.
 constexpr int kMostNested = 100;
 constexpr int64_t kMostNodes = 1'000'000;
+
+// Of a call of a function that calls itself: how often it may stand within itself, and how many
+// nodes, about, its calls may have together. Two calls per level double the nodes of each level.
+constexpr int kMostLevels = 40;
+constexpr int64_t kMostUnrolledNodes = 100'000;
 
 // From so many nodes on that a call waits for, one node stands for them.
 constexpr size_t kMostAwaited = 64;
@@ -144,6 +155,8 @@ class Inliner {
     const std::vector<NodeId>& before;  // what its nodes with effects wait for
     const std::vector<NodeId>& anchor;  // what those without inputs wait for, too
     int depth;                          // calls around it
+    bool is_branch;                     // of an If, Case or While: may not run
+    int levels;                         // LevelsOf the recursion that it is in; 0: in none
   };
 
   // Loops and branches of a graph; nullptr if it has none.
@@ -259,14 +272,60 @@ class Inliner {
     }
   }
 
-  static Status Recursion(const std::string& function, const Expansion* expansion) {
+  // "'f' -> 'g' -> 'f'": how the function that `expansion` calls comes to call itself.
+  static std::string Circle(const std::string& function, const Expansion* expansion) {
     std::string text = "'" + function + "'";
     for (; expansion != nullptr; expansion = expansion->outer) {
       text = "'" + expansion->function + "' -> " + text;
       if (expansion->function == function) break;
     }
-    return InvalidArgument(
-        fmt::format("function '{}' calls itself: {}; recursion is not supported", function, text));
+    return text;
+  }
+
+  // How many nodes a call of the function makes, about, if no function stands within itself more
+  // than `levels` times. What is above `most`, or nested too deeply, is more than `most`.
+  int64_t Weigh(const Function& function, int levels, int64_t most, int depth) {
+    int& within = within_[&function];
+    if (within > levels) return 1;
+    if (depth > kMostNested) return most + 1;
+    const Body& body = BodyOf(function);
+    int64_t weight = body.weight + body.switches;
+    ++within;
+    for (size_t i = 0; i < body.callees.size() && weight <= most; ++i)
+      weight += Weigh(*body.callees[i], levels, most - weight, depth + 1);
+    --within_[&function];
+    return weight;
+  }
+
+  // How often functions may stand within themselves in a call of this one; 0 if it does not call
+  // itself. At least 1, whatever that takes.
+  int LevelsOf(const Function& function, int depth) {
+    if (!IsRecursive(function)) return 0;
+    // Where calls have made many nodes already less is left for each.
+    int64_t most = kMostUnrolledNodes;
+    while (most > 1 && most > (kMostNodes - nodes_) / 4) most /= 2;
+    int& levels = levels_[{&function, most, depth}];
+    if (levels > 0) return levels;
+    levels = 1;
+    while (levels < kMostLevels && Weigh(function, levels + 1, most, depth) <= most) ++levels;
+    return levels;
+  }
+
+  // Whether it calls itself, perhaps by way of others.
+  bool IsRecursive(const Function& function) {
+    const auto [found, added] = recursive_.try_emplace(&function, false);
+    if (!added) return found->second;
+    std::set<const Function*> seen;
+    std::vector<const Function*> open{&function};
+    while (!open.empty() && !found->second) {
+      const Function* const next = open.back();
+      open.pop_back();
+      for (const Function* callee : BodyOf(*next).callees) {
+        found->second |= callee == &function;
+        if (seen.insert(callee).second) open.push_back(callee);
+      }
+    }
+    return found->second;
   }
 
   // The nodes that a call of the function runs: those with effects, its results, and what these
@@ -300,6 +359,8 @@ class Inliner {
   struct Body {
     std::vector<bool> needed;
     int64_t weight = 1;
+    int64_t switches = 0;  // what surrounds the branches and loops that it has, about
+    std::vector<const Function*> callees;  // one for each call, branch, condition and loop's body
   };
   const Body& BodyOf(const Function& function) {
     const auto [found, added] = bodies_.try_emplace(&function);
@@ -307,8 +368,18 @@ class Inliner {
       const Graph& body = *function.body;
       found->second.needed = Needed(function);
       found->second.weight = std::max(1, body.num_nodes());
-      for (NodeId id = 0; id < body.num_nodes(); ++id)
+      for (NodeId id = 0; id < body.num_nodes(); ++id) {
         found->second.weight += WeightOf(body, id) - 1;
+        if (!found->second.needed[static_cast<size_t>(id)]) continue;
+        if (IsFunctional(body, id)) {
+          found->second.switches +=
+              6 + static_cast<int64_t>(body.inputs(id).size()) + body.num_outputs(id);
+        } else if (!IsCall(body, id)) {
+          continue;
+        }
+        const auto callees = FunctionsOf(body, id, graph_.functions());
+        found->second.callees.insert(found->second.callees.end(), callees.begin(), callees.end());
+      }
     }
     return found->second;
   }
@@ -352,10 +423,11 @@ class Inliner {
     DeviceName device;  // completes what nodes of bodies request
     std::vector<NodeId> before, anchor;
     const Expansion* outer;
+    bool is_branch = false;  // as in Expansion
 
     // Of a function whose nodes all run behind `pivot`.
     Site Behind(const char* part, NodeId pivot) const {
-      return {name + "/" + part, device, {pivot}, {pivot}, outer};
+      return {name + "/" + part, device, {pivot}, {pivot}, outer, true};
     }
   };
   // What a call became: its results, and the nodes that stand for its effects.
@@ -368,27 +440,34 @@ class Inliner {
   Result<Expanded> ExpandBody(const Site& site, const std::string& function_name,
                               const std::vector<Endpoint>& inputs,
                               const std::vector<DType>& results) {
-    const auto& [name, device, before, anchor, outer] = site;
+    const auto& [name, device, before, anchor, outer, is_branch] = site;
     const Function* function = graph_.functions().Find(function_name);
     if (function == nullptr) {
       return InvalidArgument(fmt::format(
           "node '{}' calls function '{}', which the graph's library lacks", name, function_name));
     }
+    int within = 0;
+    bool has_end = is_branch;  // whether it may be that it does not call itself
     for (const Expansion* e = outer; e != nullptr; e = e->outer) {
-      if (e->function == function_name) return Recursion(function_name, outer);
+      if (e->function == function_name && !has_end) {
+        return InvalidArgument(
+            fmt::format("function '{}' calls itself: {}; a recursion ends where an If, a Case or a "
+                        "While decides whether to call",
+                        function_name, Circle(function_name, outer)));
+      }
+      within += e->function == function_name ? 1 : 0;
+      has_end |= e->is_branch;
     }
     const Graph& body = *function->body;
     const int depth = outer == nullptr ? 0 : outer->depth + 1;
+    const int levels =
+        outer != nullptr && outer->levels > 0 ? outer->levels : LevelsOf(*function, depth);
     if (depth > kMostNested) {
       return InvalidArgument(
           fmt::format("function '{}' is called within {} other calls; at most {} "
                       "may be nested",
                       function_name, depth, kMostNested));
     }
-    // A long name, which all nodes of the body will begin with, counts as several nodes.
-    const Body& known = BodyOf(*function);
-    MG_RETURN_IF_ERROR(
-        Count(known.weight * static_cast<int64_t>(1 + name.size() / 1024), function_name, depth));
     if (inputs.size() != function->args.size() || results.size() != function->results.size()) {
       return InvalidArgument(fmt::format(
           "node '{}' calls function '{}' with {} arguments and {} results; it has {} and {}", name,
@@ -396,7 +475,12 @@ class Inliner {
           function->results.size()));
     }
     MG_RETURN_IF_ERROR(CheckTypes(name, function_name, *function, inputs, results));
-    const Expansion here{function_name, outer, before, anchor, depth};
+    if (levels > 0 && within > levels) return EndRecursion(site, *function, inputs, levels);
+    // A long name, which all nodes of the body will begin with, counts as several nodes.
+    const Body& known = BodyOf(*function);
+    MG_RETURN_IF_ERROR(
+        Count(known.weight * static_cast<int64_t>(1 + name.size() / 1024), function_name, depth));
+    const Expansion here{function_name, outer, before, anchor, depth, is_branch, levels};
     Frame inner(body);
     std::vector<NodeId> effects;
     bool maybe_dead = false;  // some of the effects
@@ -456,6 +540,31 @@ class Inliner {
       made.outputs.push_back(
           inner.outputs[static_cast<size_t>(input.node)][static_cast<size_t>(input.index)]);
     }
+    return made;
+  }
+
+  // In place of a call that would go too deep: a node that fails when it runs.
+  Result<Expanded> EndRecursion(const Site& site, const Function& function,
+                                const std::vector<Endpoint>& inputs, int levels) {
+    MG_RETURN_IF_ERROR(Count(1, function.name, site.outer->depth + 1));
+    std::vector<DType> takes, gives;
+    for (const NodeId arg : function.args) takes.push_back(function.body->dtype({arg, 0}));
+    for (const NodeId result : function.results)
+      gives.push_back(function.body->dtype(function.body->inputs(result)[0]));
+    std::vector<NodeId> controls = site.before;
+    controls.insert(controls.end(), site.anchor.begin(), site.anchor.end());
+    const std::string text = fmt::format(
+        "function '{}' calls itself ({}) more than {} times within itself; a recursion is unrolled "
+        "{} times at most, and as far as {} nodes go",
+        function.name, Circle(function.name, site.outer), levels, kMostLevels, kMostUnrolledNodes);
+    const size_t results = gives.size();
+    MG_ASSIGN_OR_RETURN(
+        const NodeId node,
+        AddNode(site, "too_deep", kRecursionEndOp, inputs, controls,
+                {{"Tin", std::move(takes)}, {"Tout", std::move(gives)}, {"text", text}}));
+    Expanded made;
+    for (size_t i = 0; i < results; ++i) made.outputs.push_back({node, static_cast<int>(i)});
+    if (results == 0) made.effects = {node};
     return made;
   }
 
@@ -606,6 +715,7 @@ class Inliner {
     }
     Site last = sites.back();
     last.name += "/" + part(splits.size());
+    last.is_branch = branches.size() > 1;
     MG_ASSIGN_OR_RETURN(Expanded made, ExpandBody(last, branches.back().name,
                                                   {inputs.begin() + 1, inputs.end()}, results));
     for (size_t i = splits.size(); i-- > 0;) {
@@ -707,7 +817,7 @@ class Inliner {
                 Frame* frame, bool awaited, const Expansion* outer,
                 std::vector<NodeId>* outer_effects) {
     const auto inputs = frame->Inputs(where, call);
-    Site site{name, device, frame->Controls(where, call), {}, outer};
+    Site site{name, device, frame->Controls(where, call), {}, outer, false};
     std::vector<NodeId>& before = site.before;
     MG_ASSIGN_OR_RETURN(const ControlFlow* const around, FlowOf(where));
     const bool looped = around != nullptr && around->frame[static_cast<size_t>(call)] != 0;
@@ -809,6 +919,9 @@ class Inliner {
   std::vector<NodeId>* inherited_;
   std::map<const Graph*, ControlFlow> flows_;  // of graphs that have any
   std::map<const Function*, Body> bodies_;
+  std::map<const Function*, bool> recursive_;
+  std::map<const Function*, int> within_;  // Weigh: how often it stands within itself
+  std::map<std::tuple<const Function*, int64_t, int>, int> levels_;
   std::unordered_map<std::string, int> next_suffix_;
   // A node that stands for each expanded call, by the call's full name.
   std::map<std::string, NodeId> expanded_;

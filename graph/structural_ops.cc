@@ -196,6 +196,15 @@ void AddStructuralOps(OpRegistry* registry) {
                     .Stateful()
                     .Shape(UnknownShapes));
   registry->Add(OpDef(std::string(kGpuFenceOp)).Stateful());
+  registry->Add(OpDef(std::string(kRecursionEndOp))
+                    .Input("input: Tin")
+                    .Output("output: Tout")
+                    .Attr("Tin: list(type) >= 0")
+                    .Attr("Tout: list(type) >= 0")
+                    .Attr("text: string")
+                    .Stateful()
+                    .NoGradient()
+                    .Shape(UnknownShapes));
   registry->Add(Call("PartitionedCall"));
   registry->Add(Call("StatefulPartitionedCall").Stateful());
   for (const bool stateful : {true, false}) {

@@ -8,6 +8,8 @@
 //                        input, and a _Recv whose (empty float) output nobody reads.
 //   _GpuSegment, _GpuCopy, _GpuFence   what an executor makes of a GPU's nodes when it compiles its
 //                        part; no graph that a client builds has them
+//   _RecursionEnd        fails with its attribute `text`: what InlineFunctions puts in place of a
+//                        call of a function within itself that would go too deep
 //   PartitionedCall, StatefulPartitionedCall   attrs Tin, Tout, f
 //   If, Case, While and their Stateless forms: control flow by functions, which InlineFunctions
 //                        makes Switches, Merges and loops of (graph/control_flow.h)
@@ -27,6 +29,7 @@ inline constexpr std::string_view kArgOp = "_Arg";
 inline constexpr std::string_view kGpuSegmentOp = "_GpuSegment";
 inline constexpr std::string_view kGpuCopyOp = "_GpuCopy";
 inline constexpr std::string_view kGpuFenceOp = "_GpuFence";
+inline constexpr std::string_view kRecursionEndOp = "_RecursionEnd";
 // TensorFlow's op that ends what a handle names.
 inline constexpr char kDestroyResourceOp[] = "DestroyResourceOp";
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/dtype.h"
 #include "base/status.h"
 #include "graph/attr.h"
 
@@ -13,6 +14,15 @@ namespace monograph::ops {
 // A NaN stays one.
 inline void ReluInPlace(float* x, int64_t n) {
   for (int64_t i = 0; i < n; ++i) x[i] = x[i] < 0.f ? 0.f : x[i];
+}
+
+inline void ReluInPlace(bfloat16* x, int64_t n) {
+  // What is negative: from the number next to -0 to minus infinity.
+  constexpr uint16_t kFirst = 0x8001, kLast = 0xff80;
+  for (int64_t i = 0; i < n; ++i) {
+    const uint16_t bits = x[i].bits;
+    x[i].bits = bits >= kFirst && bits <= kLast ? uint16_t{0} : bits;
+  }
 }
 
 struct FusedOps {

@@ -64,3 +64,18 @@ configure_and_build() {
   rm -f "$build.log"
   cmake --build "$build" --parallel "$(nproc)" ${1:+--target "$@"}
 }
+
+# gpu_check_programs LIST: the programs that scripts/gpu_check runs without --part others, where LIST is test_programs.txt of a build.
+gpu_check_programs() {
+  printf '%s\n' monograph monograph-executor mnist_replica gpu_bench
+  awk '$3 == "gpu" {print $1}' "$1"
+}
+
+# check_carried FILE: fails if FILE and the project's files that git does not ignore are together larger than 62 MiB.
+check_carried() {
+  local tree bytes
+  tree=$(cd "$root" && git ls-files -z --cached --others --exclude-standard | xargs -0 stat -c %s 2>/dev/null | awk '{sum += $1} END {print sum + 0}')
+  bytes=$((tree + $(stat -c %s "$1")))
+  echo "the tree and $(basename "$1"): $tree bytes and $((bytes - tree)), together $((bytes / 1048576)) MiB"
+  [ "$bytes" -le $((62 * 1048576)) ] || die "the tree and $1 are together larger than 62 MiB, the most that can be carried"
+}

@@ -165,7 +165,10 @@ std::string ClusterStatusJson(const std::vector<ClusterTask>& tasks) {
                   {"bytes_received", s.bytes_received},
                   {"messages_sent", s.messages_sent},
                   {"messages_received", s.messages_received},
-                  {"messages_dropped", s.messages_dropped}});
+                  {"messages_dropped", s.messages_dropped},
+                  {"cuda_graphs_captured", s.cuda_graphs_captured},
+                  {"cuda_graphs_replayed", s.cuda_graphs_replayed},
+                  {"cuda_graph_fallbacks", s.cuda_graph_fallbacks}});
     } else {
       one["code"] = CodeName(task.status.status().code());
       one["error"] = task.status.status().message();

@@ -123,6 +123,14 @@ class GpuDevice : public Device {
   // The launching thread's: begins a segment; ends it, with an event on kCompute.
   uint64_t BeginSegment() { return memory_->BeginTick(); }
   Status EndSegment(uint64_t tick);
+  // Of CUDA graphs, since the start. Counted by the launching thread; in the default order, which
+  // none of them needs.
+  struct GraphCounts {
+    std::atomic<uint64_t> captures{0}, replays{0};
+    // Graphs that could not be captured or launched, whose nodes were launched one by one.
+    std::atomic<uint64_t> fallbacks{0};
+  };
+  GraphCounts& graph_counts() { return graph_counts_; }
   // The number up to which kCompute has waited for another queue of this device; the launching
   // thread's.
   uint64_t& compute_knows(Queue queue) { return compute_knows_[static_cast<size_t>(queue)]; }
@@ -149,6 +157,7 @@ class GpuDevice : public Device {
   std::array<Issuing, kQueues> issuing_;
 
   std::array<uint64_t, kQueues> compute_knows_{};
+  GraphCounts graph_counts_;
 
   mutable Mutex lost_mutex_;
   Status loss_ MG_GUARDED_BY(lost_mutex_);

@@ -49,9 +49,9 @@ struct MemberOperation : Arrival, std::enable_shared_from_this<MemberOperation> 
   bool cancelled = false;
   std::shared_ptr<CollectiveRequest> meeting;  // under way: kRollCall, kNumbers
   LaunchOrder<MemberOperationPtr>::Place place;
-  uint64_t left_out = 0;         // of the group, when it was announced
-  std::optional<Status> agreed;  // the meeting for a communicator is over
-  std::vector<Tensor> agreement;
+  uint64_t left_out = 0;      // of the group, when it was announced
+  std::optional<Status> met;  // a meeting that the members thread waits for is over
+  std::vector<Tensor> met_rows;
   Status failure;
   std::chrono::steady_clock::time_point deadline =
       std::chrono::steady_clock::time_point::max();  // when under way

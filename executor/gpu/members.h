@@ -10,8 +10,9 @@
 //   completing thread   the device has done it: the kernel is done
 //
 // Sums are made in rank order, as in host memory: each rank gets all inputs of its share of the
-// elements, merges them by the device's own kernels, and sends the result to the others. A ring
-// would send as many bytes, and add up in another order for each share.
+// elements, merges them by the device's own kernels, and sends the result to the others. A
+// ring would add up in another order for each share. Each GPU would send as many bytes; of them
+// more leave a node here, where it has several GPUs (docs/gpu.md).
 //
 // Nothing on another queue waits for kMembers: who needs a result begins when it is there. So
 // whatever a collective waits for on the device comes to an end, and no order of launches but the
@@ -21,10 +22,12 @@
 //
 // Communicators. A row names the communicator that the member has. If all have the same it is used;
 // else the members meet once more, when it is the collective's turn, and make one by an id of rank
-// 0's. One is used for the same collectives in the same order by all members, or no more: who
-// leaves out a collective that others may have launched (its step was aborted) closes its own, and
-// when a step with a collective under way is aborted, or a deadline passes, the communicator is
-// aborted, so that what is enqueued ends.
+// 0's. They meet a last time when all have joined, before the first exchange: joining allocates and
+// loads kernels, for which CUDA may wait until the GPU has nothing left to do, and an exchange of
+// the others' that runs there would itself wait for this member. One is used for the same
+// collectives in the same order by all members, or no more: who leaves out a collective that others
+// may have launched (its step was aborted) closes its own, and when a step with a collective under
+// way is aborted, or a deadline passes, the communicator is aborted, so that what is enqueued ends.
 #pragma once
 
 #include <chrono>
@@ -118,7 +121,9 @@ class GpuMembers : public DeviceWork, public std::enable_shared_from_this<GpuMem
   };
   Result<Agreement> Agree(MemberOperation& operation);
   // What the members meet for in one collective.
-  enum class Meeting : uint8_t { kRollCall, kNumbers, kCommunicator };
+  enum class Meeting : uint8_t { kRollCall, kNumbers, kCommunicator, kJoined };
+  // Waits on the members thread for a meeting; what the members say.
+  Result<Tensor> Meet(MemberOperation& operation, Meeting meeting, std::string_view row);
   std::shared_ptr<CollectiveRequest> MeetingFor(const MemberOperation& operation, Meeting meeting,
                                                 std::string_view row) const;
   Status WaitUntilReady(MemberOperation& operation);

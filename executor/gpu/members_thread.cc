@@ -1,7 +1,7 @@
 // The members thread: what is launched when, over which communicator, and what is ended. It
 // launches operations in the order on which the members agreed (Launch, Enqueue); in between it
 // looks for deadlines and failures (Watch, BreakOff) and aborts communicators that nobody uses any
-// more (Retire, Abort). Connect and Agree find the communicator of an operation.
+// more (Retire, Abort). Connect, Agree and Meet find the communicator of an operation.
 #include <algorithm>
 #include <utility>
 
@@ -255,7 +255,8 @@ Status GpuMembers::Connect(MemberOperation& op) {
     if (!use(agreed.key) && groups_[devices].connection != nullptr)
       retired_.push_back(std::exchange(groups_[devices].connection, nullptr));
   }
-  if (op.connection == nullptr) {
+  const bool joins = op.connection == nullptr;
+  if (joins) {
     if (agreed.id.empty())
       return Aborted(name + ": its GPUs are connected anew in the next step").AsDerived();
     MG_ASSIGN_OR_RETURN(auto joined,
@@ -266,7 +267,8 @@ Status GpuMembers::Connect(MemberOperation& op) {
     MutexLock lock(mutex_);
     groups_[devices].connection = op.connection = std::move(connection);
   }
-  return WaitUntilReady(op).WithContext("connecting the GPUs of " + name);
+  MG_RETURN_IF_ERROR(WaitUntilReady(op).WithContext("connecting the GPUs of " + name));
+  return joins ? Meet(op, Meeting::kJoined, "joined").status() : Status();
 }
 
 // The members' last meeting, when all have launched what comes before: each says which
@@ -287,29 +289,8 @@ Result<GpuMembers::Agreement> GpuMembers::Agree(MemberOperation& op) {
     MG_ASSIGN_OR_RETURN(id, device_.driver().communicators()->NewId());
   }
   row.PutBytes(id);
-  const auto call = MeetingFor(op, Meeting::kCommunicator, row.bytes());
-  call->done = [self = shared_from_this(), operation = op.shared_from_this()](
-                   const Status& status, std::vector<Tensor> outputs) {
-    MutexLock lock(self->mutex_);
-    operation->agreed = status;
-    operation->agreement = std::move(outputs);
-    self->Wake();
-  };
-  op.manager->Start(call);
-  {
-    // Bounded by the call's deadline.
-    MutexLock lock(mutex_);
-    changed_.Wait(mutex_, [&]() MG_REQUIRES(mutex_) {
-      return op.agreed.has_value() || op.cancelled || stopped_;
-    });
-    if (!op.agreed.has_value()) {
-      lock.Unlock();
-      op.manager->Cancel(call);
-      return Cancelled("the step was aborted").AsDerived();
-    }
-  }
-  MG_RETURN_IF_ERROR(*op.agreed);
-  Decoder in(BytesOf(op.agreement[0]));
+  MG_ASSIGN_OR_RETURN(const Tensor rows, Meet(op, Meeting::kCommunicator, row.bytes()));
+  Decoder in(BytesOf(rows));
   Agreement agreement;
   bool same = true;
   for (int rank = 0; rank < op.size(); ++rank) {
@@ -326,6 +307,36 @@ Result<GpuMembers::Agreement> GpuMembers::Agree(MemberOperation& op) {
     agreement.key = agreement.id.empty() ? 0 : KeyOf(agreement.id);
   }
   return agreement;
+}
+
+Result<Tensor> GpuMembers::Meet(MemberOperation& op, Meeting meeting, std::string_view row) {
+  const auto call = MeetingFor(op, meeting, row);
+  call->done = [self = shared_from_this(), operation = op.shared_from_this()](
+                   const Status& status, std::vector<Tensor> outputs) {
+    MutexLock lock(self->mutex_);
+    operation->met = status;
+    operation->met_rows = std::move(outputs);
+    self->Wake();
+  };
+  {
+    MutexLock lock(mutex_);
+    op.met.reset();
+  }
+  op.manager->Start(call);
+  {
+    // Bounded by the call's deadline.
+    MutexLock lock(mutex_);
+    changed_.Wait(mutex_, [&]() MG_REQUIRES(mutex_) {
+      return op.met.has_value() || op.cancelled || stopped_;
+    });
+    if (!op.met.has_value()) {
+      lock.Unlock();
+      op.manager->Cancel(call);
+      return Cancelled("the step was aborted").AsDerived();
+    }
+  }
+  MG_RETURN_IF_ERROR(*op.met);
+  return std::move(op.met_rows[0]);
 }
 
 Status GpuMembers::WaitUntilReady(MemberOperation& op) {

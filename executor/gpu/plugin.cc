@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <mutex>
@@ -69,6 +70,24 @@ Status OpenFile(const std::string& path, Opened* opened) {
   return Status();
 }
 
+// CUDA's driver reads this when it starts: all kernels are loaded then, and not each at its first
+// launch, which may have to wait for what the GPU does. Where that is an exchange with another GPU
+// of this process, whose own first launch waits likewise, both would wait for ever.
+//
+// Other threads may read the environment meanwhile. setenv may free the list that they read; so
+// they get a longer copy of it instead, which is never freed, and the old one stays as it is.
+void LoadKernelsAtOnce() {
+  if (std::getenv("CUDA_MODULE_LOADING") != nullptr) return;
+  static char variable[] = "CUDA_MODULE_LOADING=EAGER";
+  size_t count = 0;
+  while (environ != nullptr && environ[count] != nullptr) ++count;
+  char** const longer = new char*[count + 2];
+  std::copy_n(environ, count, longer);
+  longer[count] = variable;
+  longer[count + 1] = nullptr;
+  environ = longer;
+}
+
 void Open(Opened* opened) {
   const char* named = std::getenv("MONOGRAPH_CUDA_PLUGIN");
   if (named != nullptr && *named == '\0') named = nullptr;
@@ -82,6 +101,7 @@ void Open(Opened* opened) {
     opened->why = "this program was built without CUDA";
     return;
   }
+  LoadKernelsAtOnce();
   // Opened for good: the plug-in's CUDA finds it loaded.
   if (dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL) == nullptr) {
     opened->why = std::string("this machine has no NVIDIA driver (") + dlerror() + ")";

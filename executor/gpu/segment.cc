@@ -3,7 +3,9 @@
 // and the ranges follow each other. A range is launched node by node (RunItems), captured as a
 // graph (Capture) or replayed (Replay). RunOnce launches a replayable range node by node in the
 // runs that cannot replay it, and holds the same tensors as a graph would, so that both take the
-// same memory. A graph that cannot be used is no error: its nodes are launched one by one.
+// same memory. A graph that cannot be captured or launched is no error: a warning says why, and its
+// nodes are launched one by one. What they do to variables on the host while they are captured is
+// taken back before that, since nothing of it has run on the device.
 #include "executor/gpu/segment.h"
 
 #include <algorithm>
@@ -12,6 +14,7 @@
 #include <thread>
 
 #include "base/free_list.h"
+#include "base/log.h"
 #include "executor/gpu/launcher.h"
 #include "executor/gpu/node_observer.h"
 #include "executor/gpu/segment_replay.h"
@@ -96,6 +99,7 @@ class SegmentImpl : public Segment {
   void Keep(const SegmentItem& item, const SegmentRange& range, int32_t index, CapturedRange* keep);
   Status PassOn(KernelContext& outer, const SegmentItem& item, bool exits);
   Status Capture(KernelContext& outer, const SegmentRange& range, CapturedRange* captured);
+  Status LaunchFirst(KernelContext& outer, const SegmentRange& range, CapturedRange* captured);
   Status Replay(KernelContext& outer, const SegmentRange& range, CapturedRange* captured);
   Status Leave(KernelContext& outer, const SegmentRange& range, CapturedRange* captured, bool fill);
 
@@ -415,7 +419,6 @@ Status SegmentImpl::RunRange(KernelContext& outer, SegmentVariant& variant, size
 
 Status SegmentImpl::Capture(KernelContext& outer, const SegmentRange& range,
                             CapturedRange* captured) {
-  StreamDriver& driver = device_.driver();
   MG_RETURN_IF_ERROR(captured->Begin(range, slots_, memory_.arena()));
   std::vector<Tensor> before;
   for (const auto& [slot, host] : range.live_ins) before.push_back(slots_[slot]);
@@ -424,26 +427,26 @@ Status SegmentImpl::Capture(KernelContext& outer, const SegmentRange& range,
     if (slots_[slot].valid()) filled.emplace_back(slot, slots_[slot].buffer().data());
   }
   const int32_t first_block = script_->next();
-  MG_RETURN_IF_ERROR(device_.Check(driver.BeginCapture()));
-  const Status status = RunItems(outer, range, captured, nullptr);
-  Result<GraphId> graph = driver.EndCapture();
-  if (!status.ok() || !graph.ok()) {
-    // Nothing that was issued during the capture has run. Launched node by node it runs, or fails
-    // with an error of its own.
-    const Status failed = device_.Check(status.ok() ? graph.status() : status);
+  if (const Status launched = LaunchFirst(outer, range, captured); !launched.ok()) {
+    const Status failed = device_.Check(launched);
     if (!device_.health().ok()) return failed;
-    if (graph.ok()) driver.DropGraph(*graph);
-    captured->Drop(driver);
+    ++device_.graph_counts().fallbacks;
+    const SegmentItem &first = spec_.items[static_cast<size_t>(range.begin)],
+                      &last = spec_.items[static_cast<size_t>(range.end) - 1];
+    const std::string what = "the graph from " + first.who + " to '" + last.name + "'";
+    LogWarning(what + " is not captured as a CUDA graph (" + failed.message() +
+               "); its nodes are launched one by one");
+    const Status restored = captured->RestoreVariables(failed);
+    captured->Drop(*driver_);
     captured->off = true;
+    named_ = !restored.ok();
+    MG_RETURN_IF_ERROR(restored.WithContext(what));
     for (size_t i = 0; i < before.size(); ++i) slots_[range.live_ins[i].first] = before[i];
     script_->SkipTo(first_block);
-    named_ = false;
     return RunOnce(outer, range, nullptr);
   }
+  ++device_.graph_counts().captures;
   before.clear();
-  captured->graph = *graph;
-  captured->next_block = script_->next();
-  MG_RETURN_IF_ERROR(device_.Check(driver.Launch(*graph)));
   captured->HoldPlaces(filled);
   MG_RETURN_IF_ERROR(Leave(outer, range, captured, /*fill=*/false));
   for (size_t i = 0; i < range.live_outs.size(); ++i) {
@@ -451,14 +454,30 @@ Status SegmentImpl::Capture(KernelContext& outer, const SegmentRange& range,
     if (!range.live_outs[i].host && !held.owned && held.tensor.valid())
       captured->HoldView(&held, variant_->staging);
   }
-  if (captured->off) captured->Drop(driver);
+  if (captured->off) captured->Drop(*driver_);
   return Status();
+}
+
+// Captures the range and launches the graph. After a failure nothing that was issued meanwhile has
+// run, or will.
+Status SegmentImpl::LaunchFirst(KernelContext& outer, const SegmentRange& range,
+                                CapturedRange* captured) {
+  StreamDriver& driver = device_.driver();
+  MG_RETURN_IF_ERROR(driver.BeginCapture());
+  const Status issued = RunItems(outer, range, captured, nullptr);
+  const Result<GraphId> graph = driver.EndCapture();
+  if (graph.ok()) captured->graph = *graph;
+  MG_RETURN_IF_ERROR(issued);
+  MG_RETURN_IF_ERROR(graph.status());
+  captured->next_block = script_->next();
+  return driver.Launch(captured->graph);
 }
 
 Status SegmentImpl::Replay(KernelContext& outer, const SegmentRange& range,
                            CapturedRange* captured) {
   captured->misses = 0;
   MG_RETURN_IF_ERROR(device_.Check(device_.driver().Launch(captured->graph)));
+  ++device_.graph_counts().replays;
   script_->SkipTo(captured->next_block);
   for (const auto& [slot, host] : range.live_ins) slots_[slot].Reset();
   return Leave(outer, range, captured, /*fill=*/true);

@@ -109,24 +109,49 @@ void CapturedRange::HoldVariables(const SegmentItem& item, std::span<const Tenso
         off = true;
         continue;
       }
-      const auto known = std::find_if(variables_.begin(), variables_.end(),
-                                      [&](const Held& held) { return held.variable == *found; });
-      if (known != variables_.end()) {
-        known->written = known->written || !item.reads_only;
-        continue;
+      auto known = std::find_if(variables_.begin(), variables_.end(),
+                                [&](const Held& held) { return held.variable == *found; });
+      if (known == variables_.end()) {
+        known = variables_.emplace(variables_.end());
+        known->variable = *found;
+        const Variable& variable = **found;
+        ReaderLock lock(variable.mutex);
+        known->data = variable.value.valid() ? variable.value.raw() : nullptr;
+        known->shape = variable.value.shape();
       }
-      Held held;
-      held.variable = *found;
-      held.written = !item.reads_only;
-      const Variable& variable = *held.variable;
-      ReaderLock lock(variable.mutex);
-      const Tensor& value = variable.value;
-      held.data = value.valid() ? value.raw() : nullptr;
-      held.shape = value.shape();
-      lock.Unlock();
-      variables_.push_back(std::move(held));
+      HoldVariable(item, &*known);
     }
   }
+}
+
+// A value that others hold is not written in place: the node replaces it. Holding it, too, changes
+// nothing, while a value that only the variable holds would be replaced because of that.
+void CapturedRange::HoldVariable(const SegmentItem& item, Held* held) {
+  held->written = held->written || !item.reads_only;
+  const Variable& variable = *held->variable;
+  ReaderLock lock(variable.mutex);
+  const Tensor& value = variable.value;
+  held->moved = held->moved || !held->StillAt(value);
+  if (held->moved) return;
+  held->old.Reset();  // the node before has not replaced it after all
+  if (!item.reads_only && value.valid() && !value.unique()) held->old = value;
+}
+
+Status CapturedRange::RestoreVariables(const Status& why) {
+  Status status;
+  for (Held& held : variables_) {
+    Variable& variable = *held.variable;
+    MutexLock lock(variable.mutex);
+    if (!held.moved && held.StillAt(variable.value)) continue;
+    if (held.data != nullptr && !held.old.valid()) {
+      status.Update(DataLoss("variable '" + variable.name() +
+                             "' has lost its value: it was replaced within a CUDA graph that was "
+                             "not launched (" +
+                             why.message() + "); assign it anew"));
+    }
+    std::swap(variable.value, held.old);  // the memory that no kernel wrote is freed later
+  }
+  return status;
 }
 
 void CapturedRange::HoldPlaces(std::span<const std::pair<uint32_t, const void*>> filled) {
@@ -134,10 +159,11 @@ void CapturedRange::HoldPlaces(std::span<const std::pair<uint32_t, const void*>>
     const Variable& variable = *held.variable;
     ReaderLock lock(variable.mutex);
     const Tensor& value = variable.value;
-    if (held.data == nullptr || !value.valid() || value.raw() != held.data) {
+    if (held.data == nullptr || held.moved || !held.StillAt(value)) {
       off = true;  // a variable that moves in every step
       continue;
     }
+    held.old.Reset();
     for (const auto& [slot, data] : filled) {
       if (data == value.buffer().data()) held.slots.push_back(slot);
     }

@@ -47,12 +47,17 @@ class CapturedRange {
   // Begins a capture: holds what comes into the range.
   Status Begin(const SegmentRange& range, std::span<const Tensor> slots,
                std::shared_ptr<GpuMemory::Arena> now);
-  // Holds the variables that a node is about to work on.
+  // Holds the variables that a node is about to work on, and the value of one that it is about to
+  // replace because others hold it, too.
   void HoldVariables(const SegmentItem& item, std::span<const Tensor> inputs,
                      ResourceManager& resources);
   // After the capture; `filled`: the slots that had a value before it, and where. A variable that
   // did not stay in its place switches the range off.
   void HoldPlaces(std::span<const std::pair<uint32_t, const void*>> filled);
+  // After a capture that failed, because of `why`, or a graph that could not be launched: gives
+  // each variable the value that it had before. One that was replaced while nobody else held its
+  // value has lost it and is left without one: DataLoss, with its name.
+  Status RestoreVariables(const Status& why);
   // Lets go of a tensor that views a variable or an input of the segment (`staging`), and notes
   // which.
   void HoldView(Output* held, std::span<const Tensor> staging) const;
@@ -82,8 +87,14 @@ class CapturedRange {
     const void* data = nullptr;
     Shape shape;
     bool written = false;
+    bool moved = false;  // it has had other memory since
+    Tensor old;          // what was at `data`, if it had to be replaced
+    bool StillAt(const Tensor& value) const {
+      return data == (value.valid() ? value.raw() : nullptr);
+    }
     std::vector<uint32_t> slots;  // that have its value when the range begins
   };
+  static void HoldVariable(const SegmentItem& item, Held* held);
   bool OnlyOurs(const Tensor& value, std::span<const uint32_t> held, std::span<Tensor> slots);
 
   std::shared_ptr<GpuMemory::Arena> arena_;

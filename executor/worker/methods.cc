@@ -51,6 +51,9 @@ constexpr int kClosers = 2;
 // A client sends a heartbeat each half second. The second time is longer than what a lost client is
 // given (control::ServerOptions::silence_timeout).
 constexpr std::chrono::milliseconds kSilence{600}, kLongestSilence{3000}, kLookAgain{20};
+// A kernel looks at least each 100 ms whether its step has ended. What is left after this time is in
+// a library's call, which updates no variable.
+constexpr std::chrono::milliseconds kFreeing{400};
 
 // Describes the way to each peer; peers with the same way share one entry.
 void DescribeLanes(const std::vector<std::string>& ways, wire::ConnectSessionResponse* response) {
@@ -96,7 +99,10 @@ bool ControlMethods::HasSilentClient(uint64_t but) const {
 void ControlMethods::WaitForSilentClients(const CallContext& context) {
   const auto until = std::min(context.deadline, Clock::now() + kLongestSilence);
   MutexLock lock(mutex_);
-  while ((being_freed_ > 0 || HasSilentClient(context.connection->id)) && Clock::now() < until)
+  const auto is_being_freed = [&]() MG_REQUIRES(mutex_) {
+    return being_freed_ > 0 && Clock::now() - last_gone_ < kFreeing;
+  };
+  while ((is_being_freed() || HasSilentClient(context.connection->id)) && Clock::now() < until)
     freed_.WaitFor(mutex_, kLookAgain);  // nothing tells of a heartbeat
 }
 
@@ -218,6 +224,7 @@ void ControlMethods::ClientGone(const control::ConnectionInfo& connection, const
     sessions = std::move(it->second.sessions);
     owned_.erase(it);
     ++being_freed_;
+    last_gone_ = Clock::now();
   }
   // If it is this server that ends the connections, no client is lost.
   const Status lost =

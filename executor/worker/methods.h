@@ -62,6 +62,7 @@ class ControlMethods {
   bool draining_ MG_GUARDED_BY(mutex_) = false;
   std::map<uint64_t, Owned> owned_ MG_GUARDED_BY(mutex_);  // by connection
   int being_freed_ MG_GUARDED_BY(mutex_) = 0;              // clients that are gone, with sessions
+  Clock::time_point last_gone_ MG_GUARDED_BY(mutex_);      // the last of them
   CondVar freed_;
   // The connections that ended last: calls of theirs may still be running.
   std::deque<uint64_t> gone_ MG_GUARDED_BY(mutex_);

@@ -84,6 +84,9 @@ void DescribeTask(const Worker& worker, wire::StatusResponse* response) {
   response->set_steps_done(stats.steps_done);
   response->set_steps_failed(stats.steps_failed);
   response->set_messages_dropped(stats.messages_dropped);
+  response->set_cuda_graphs_captured(stats.cuda_graphs_captured);
+  response->set_cuda_graphs_replayed(stats.cuda_graphs_replayed);
+  response->set_cuda_graph_fallbacks(stats.cuda_graph_fallbacks);
   response->set_process_id(getpid());
   response->set_uptime_seconds(UptimeSeconds());
   response->set_cpu_seconds(CpuSeconds());
@@ -105,6 +108,9 @@ TaskStatus ToTaskStatus(const wire::StatusResponse& response) {
   status.steps_done = response.steps_done();
   status.steps_failed = response.steps_failed();
   status.messages_dropped = response.messages_dropped();
+  status.cuda_graphs_captured = response.cuda_graphs_captured();
+  status.cuda_graphs_replayed = response.cuda_graphs_replayed();
+  status.cuda_graph_fallbacks = response.cuda_graph_fallbacks();
   status.messages_sent = response.messages_sent();
   status.messages_received = response.messages_received();
   status.bytes_sent = response.bytes_sent();

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "executor/gpu/gpu_device.h"
 #include "executor/trace.h"
 #include "executor/worker/impl.h"
 
@@ -54,6 +55,13 @@ WorkerStats Worker::stats() const {
   stats.steps_done = impl_->steps_done_.load(std::memory_order_relaxed);
   stats.steps_failed = impl_->steps_failed_.load(std::memory_order_relaxed);
   stats.messages_dropped = impl_->dropped_.load(std::memory_order_relaxed);
+  for (const auto& device : impl_->devices_) {
+    GpuDevice* const gpu = device->gpu();
+    if (gpu == nullptr) continue;
+    stats.cuda_graphs_captured += gpu->graph_counts().captures;
+    stats.cuda_graphs_replayed += gpu->graph_counts().replays;
+    stats.cuda_graph_fallbacks += gpu->graph_counts().fallbacks;
+  }
   ReaderLock lock(impl_->sessions_mutex_);
   stats.sessions = static_cast<int>(impl_->sessions_.size());
   for (const auto& [id, session] : impl_->sessions_) {

@@ -96,6 +96,8 @@ struct WorkerStats {
   int sessions = 0, graphs = 0, running_steps = 0;
   int64_t messages_leaving = 0;  // tensors and reports that peers have not taken yet
   uint64_t steps_done = 0, steps_failed = 0, messages_dropped = 0;
+  // Of its GPUs; fallbacks: graphs that could not be launched, whose nodes were, one by one.
+  uint64_t cuda_graphs_captured = 0, cuda_graphs_replayed = 0, cuda_graph_fallbacks = 0;
 };
 
 class Worker {

@@ -1,6 +1,6 @@
 // CPU kernels: what does nothing or hands its inputs on, Assert and Print, which tell the first
-// values of their inputs, and CheckNumerics, which looks through a tensor in pieces that end with
-// the step.
+// values of their inputs, what fails where a recursion is too deep, and CheckNumerics, which looks
+// through a tensor in pieces that end with the step.
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "executor/kernel.h"
+#include "graph/structural_ops.h"
 #include "ops/cpu/kernel_util.h"
 #include "ops/cpu/pieces_cpu.h"
 #include "ops/cpu/summary_cpu.h"
@@ -52,6 +53,15 @@ class AssertKernel : public Kernel {
 
  private:
   const int summarize_;
+};
+
+class RecursionEndKernel : public Kernel {
+ public:
+  explicit RecursionEndKernel(const KernelConstruction& k) : text_(k.attr<std::string>("text")) {}
+  Status Compute(KernelContext&) override { return ResourceExhausted(text_); }
+
+ private:
+  const std::string text_;
 };
 
 class PrintKernel : public Kernel {
@@ -158,6 +168,8 @@ class CheckNumericsKernel : public Kernel {
 void RegisterCpu(KernelRegistry* registry) {
   registry->Add<NoOpKernel>({.op = "NoOp", .cost = KernelCost::kCheap});
   registry->Add<AssertKernel>({.op = "Assert", .cost = KernelCost::kCheap});
+  registry->Add<RecursionEndKernel>(
+      {.op = std::string(kRecursionEndOp), .cost = KernelCost::kCheap});
   registry->Add<PrintKernel>({.op = "Print"});
   registry->Add<PrintV2Kernel>({.op = "PrintV2"});
   for (const char* name : {"Identity", "IdentityN", "StopGradient", "PreventGradient"}) {

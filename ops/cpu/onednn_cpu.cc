@@ -5,6 +5,8 @@
 #include <new>
 #include <string>
 
+#include "base/log.h"
+
 namespace monograph::ops::onednn {
 namespace {
 
@@ -43,12 +45,35 @@ const dnnl::engine& Engine() {
   return *engine;
 }
 
+namespace {
+
+#if defined(__x86_64__)
+// Whether oneDNN uses all instructions of `isa`.
+bool Uses(dnnl::cpu_isa isa) {
+  const auto wanted = static_cast<unsigned>(isa);
+  return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & wanted) == wanted;
+}
+#endif
+
+}  // namespace
+
 bool IntelAvx512() {
 #if defined(__x86_64__)
-  constexpr auto kWide = static_cast<unsigned>(dnnl::cpu_isa::avx512_core);
-  static const bool is = __builtin_cpu_is("intel") != 0 &&
-                         (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & kWide) == kWide;
+  static const bool is = __builtin_cpu_is("intel") != 0 && Uses(dnnl::cpu_isa::avx512_core);
   return is;
+#else
+  return false;
+#endif
+}
+
+bool HasBfloat16() {
+#if defined(__x86_64__)
+  static const bool has = [] {
+    const bool uses = Uses(dnnl::cpu_isa::avx512_core_bf16);
+    if (!uses) LogInfo("bfloat16 is computed in float: the processor has no avx512_bf16");
+    return uses;
+  }();
+  return has;
 #else
   return false;
 #endif

@@ -12,10 +12,12 @@
 #include <initializer_list>
 #include <memory>
 #include <oneapi/dnnl/dnnl.hpp>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "base/buffer.h"
+#include "base/dtype.h"
 #include "base/mutex.h"
 #include "base/status.h"
 
@@ -36,6 +38,13 @@ class SingleThread {
 const dnnl::engine& Engine();
 // Whether oneDNN uses AVX-512 on a processor of Intel's: which layouts are fast differs there.
 bool IntelAvx512();
+// Whether oneDNN computes with bfloat16 as it is, by the processor's instructions for it. Elsewhere
+// its kernels would be slower than those of float; the first call says so in the log then.
+bool HasBfloat16();
+// The type of T's elements, float or bfloat16.
+template <typename T>
+inline constexpr dnnl::memory::data_type kTypeOf =
+    std::is_same_v<T, bfloat16> ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
 Status FromException(const dnnl::error& error);
 
 // fn() under SingleThread; what it throws becomes a Status (ResourceExhausted, Unimplemented,

@@ -1,10 +1,13 @@
-// Float products go to oneDNN's matmul primitive; tiny ones and other types to plain loops. A large
+// Float products go to oneDNN's matmul primitive, and those of bfloat16 where the processor has
+// instructions for it; tiny ones and other types to plain loops, 16-bit floats as floats. A large
 // product is cut into tiles by its shape alone, so that its bits do not depend on the number of
 // threads. Between tiles an abort of the step is seen.
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <type_traits>
+#include <variant>
 
 #include "base/first_failure.h"
 #include "executor/kernel.h"
@@ -63,7 +66,8 @@ void Plain(KernelContext& c, const Product& p, const T* a, const T* b, const T* 
   c.ParallelFor(p.m, std::max<int64_t>(1, p.k * p.n / 2), std::ref(rows));
 }
 
-// A float product as tiles, each one primitive call.
+// A product as tiles, each one primitive call. T: float or bfloat16, of which sums are floats.
+template <typename T>
 class Plan {
  public:
   static Result<std::shared_ptr<Plan>> Make(const Product& p) {
@@ -100,7 +104,7 @@ class Plan {
     tile_m_ = std::min(p.m, RoundUp(static_cast<int64_t>(most) / tile_n_ + 1, 32));
   }
 
-  Status Run(KernelContext& c, const float* a, const float* b, const float* bias, float* out) {
+  Status Run(KernelContext& c, const T* a, const T* b, const T* bias, T* out) {
     const int64_t tiles_n = (p_.n + tile_n_ - 1) / tile_n_,
                   tiles_m = (p_.m + tile_m_ - 1) / tile_m_;
     FirstFailure failure;
@@ -136,10 +140,10 @@ class Plan {
     onednn::FramePool<onednn::Frame> frames;
 
     void Build(const Product& p, int64_t m, int64_t n) {
-      const auto f32 = memory::data_type::f32;
+      constexpr auto kType = onednn::kTypeOf<T>;
       rows = m, width = n;
-      a = memory::desc({m, p.k}, f32, p.ta ? memory::dims{1, p.m} : memory::dims{p.k, 1});
-      b = memory::desc({p.k, n}, f32, p.tb ? memory::dims{1, p.k} : memory::dims{p.n, 1});
+      a = memory::desc({m, p.k}, kType, p.ta ? memory::dims{1, p.m} : memory::dims{p.k, 1});
+      b = memory::desc({p.k, n}, kType, p.tb ? memory::dims{1, p.k} : memory::dims{p.n, 1});
       // oneDNN's best kernel wants dense matrices. Columns of a transposed b are; then it pays to
       // make those of the result so, too, and copy them to their place. Where b is not transposed,
       // they are packed, if there are rows enough to pay for it: 5.8 ms instead of 7.7 for
@@ -147,12 +151,12 @@ class Plan {
       const bool pack = n < p.n && !p.tb && m >= kRowsToPack && onednn::IntelAvx512();
       columns = n < p.n && (p.tb || pack) ? n : 0;
       row = p.n;
-      out = memory::desc({m, n}, f32, memory::dims{columns > 0 ? n : p.n, 1});
+      out = memory::desc({m, n}, kType, memory::dims{columns > 0 ? n : p.n, 1});
       has_bias = p.fused.bias;
       relu = p.fused.relu;
       const dnnl::primitive_attr attr = onednn::UserScratchpad();
-      if (has_bias) bias = memory::desc({1, n}, f32, memory::format_tag::ab);
-      const memory::desc any({p.k, n}, f32, memory::format_tag::any), &given = pack ? any : b;
+      if (has_bias) bias = memory::desc({1, n}, kType, memory::format_tag::ab);
+      const memory::desc any({p.k, n}, kType, memory::format_tag::any), &given = pack ? any : b;
       const dnnl::matmul::primitive_desc desc =
           has_bias ? onednn::Describe<dnnl::matmul>(onednn::Engine(), attr, a, given, bias, out)
                    : onednn::Describe<dnnl::matmul>(onednn::Engine(), attr, a, given, out);
@@ -161,7 +165,7 @@ class Plan {
       primitive = dnnl::matmul(desc);
     }
 
-    Status Run(const float* a_data, const float* b_data, const float* bias_data, float* out_data) {
+    Status Run(const T* a_data, const T* b_data, const T* bias_data, T* out_data) {
       std::unique_ptr<onednn::Frame> frame;
       MG_RETURN_IF_ERROR(onednn::Guarded([&] {
         frame = frames.Take([&] {
@@ -191,7 +195,7 @@ class Plan {
       if (has_bias) frame->Bind(3, bias_data);
       Status status = frame->Run();
       if (columns > 0) {
-        const auto* dense = static_cast<const float*>(frame->data(2));
+        const auto* dense = static_cast<const T*>(frame->data(2));
         for (int64_t i = 0; i < rows; ++i) {
           std::copy_n(dense + i * columns, columns, out_data + i * row);
         }
@@ -209,30 +213,39 @@ class Plan {
   Tile tiles_[2][2];  // whole ones and those at the end: of rows, of columns
 };
 
-class FloatProduct {
+template <typename T>
+class OnednnProduct {
  public:
-  Status Run(KernelContext& c, const Product& p, const float* a, const float* b, const float* bias,
-             float* out) {
+  // Whether oneDNN computes it: neither empty nor tiny, and by instructions of the processor.
+  static bool Takes(const Product& p) {
     // A primitive call costs about as much as this many multiplications. oneDNN keeps the lengths
     // of rows in 32 bits.
     constexpr int64_t kLongest = std::numeric_limits<int32_t>::max();
-    if (p.flops() <= 2048 || p.k == 0 || std::max({p.m, p.k, p.n}) > kLongest) {
-      Plain(c, p, a, b, bias, out);
-      return Status();
-    }
-    MG_ASSIGN_OR_RETURN(std::shared_ptr<Plan> plan, plans_.Get(p, [&] { return Plan::Make(p); }));
+    if (p.flops() <= 2048 || p.k == 0 || std::max({p.m, p.k, p.n}) > kLongest) return false;
+    return !std::is_same_v<T, bfloat16> || onednn::HasBfloat16();
+  }
+
+  // REQUIRES: Takes(p).
+  Status Run(KernelContext& c, const Product& p, const T* a, const T* b, const T* bias, T* out) {
+    MG_ASSIGN_OR_RETURN(std::shared_ptr<Plan<T>> plan,
+                        plans_.Get(p, [&] { return Plan<T>::Make(p); }));
     return plan->Run(c, a, b, bias, out);
   }
 
  private:
-  PlanCache<Product, Plan> plans_;
+  PlanCache<Product, Plan<T>> plans_;
 };
+
+// What the kernel of T has for products of bfloat16.
+template <typename T>
+using Bfloat16Product =
+    std::conditional_t<std::is_same_v<T, bfloat16>, OnednnProduct<bfloat16>, std::monostate>;
 
 }  // namespace
 
 template <typename T>
 struct Multiplier<T>::Float {
-  FloatProduct product;
+  OnednnProduct<float> product;
 };
 
 template <typename T>
@@ -245,11 +258,10 @@ Status Multiplier<T>::Run(KernelContext& c, const Product& p, const T* a, const 
                           T* out) {
   if (p.m == 0 || p.n == 0) return Status();
   if constexpr (std::is_same_v<T, float>) {
-    return float_->product.Run(c, p, a, b, bias, out);
-  } else {
-    Plain(c, p, a, b, bias, out);
-    return Status();
+    if (OnednnProduct<float>::Takes(p)) return float_->product.Run(c, p, a, b, bias, out);
   }
+  Plain(c, p, a, b, bias, out);
+  return Status();
 }
 
 template class Multiplier<float>;
@@ -276,6 +288,12 @@ class MatMulKernel : public Kernel {
     MG_ASSIGN_OR_RETURN(const Product p,
                         ProductOf(a, b, ta_, tb_, fused_, fused_.bias ? &c.input(2) : nullptr));
     MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, Shape{p.m, p.n}));
+    if constexpr (std::is_same_v<T, bfloat16>) {
+      if (OnednnProduct<T>::Takes(p)) {
+        return bfloat16_.Run(c, p, a.data<T>(), b.data<T>(),
+                             fused_.bias ? c.input(2).data<T>() : nullptr, out->data<T>());
+      }
+    }
     using C = Accumulator<T>;
     MG_ASSIGN_OR_RETURN(const Tensor fa, ToFloat<T>(c, a));
     MG_ASSIGN_OR_RETURN(const Tensor fb, ToFloat<T>(c, b));
@@ -297,6 +315,7 @@ class MatMulKernel : public Kernel {
   bool ta_ = false, tb_ = false;
   FusedOps fused_;
   Multiplier<Accumulator<T>> multiplier_;
+  Bfloat16Product<T> bfloat16_;
 };
 
 template <typename T>
@@ -311,6 +330,23 @@ class BatchMatMulKernel : public Kernel {
     const Product& p = batched.each;
     MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, batched.out));
     if (out->elements() == 0) return Status();  // of any number of matrices
+    const auto for_each = [&](const auto& multiply) -> Status {
+      const int64_t count = batched.batch.elements();
+      for (int64_t i = 0; i < count && !c.cancelled(); ++i) {
+        MG_RETURN_IF_ERROR(multiply(MatrixOf(i, batched.batch, batched.x_batch) * p.m * p.k,
+                                    MatrixOf(i, batched.batch, batched.y_batch) * p.k * p.n,
+                                    i * p.m * p.n));
+      }
+      return Status();
+    };
+    if constexpr (std::is_same_v<T, bfloat16>) {
+      if (OnednnProduct<T>::Takes(p)) {
+        return for_each([&](int64_t x, int64_t y, int64_t to) {
+          return bfloat16_.Run(c, p, c.input(0).data<T>() + x, c.input(1).data<T>() + y, nullptr,
+                               out->data<T>() + to);
+        });
+      }
+    }
     using C = Accumulator<T>;
     MG_ASSIGN_OR_RETURN(const Tensor fx, ToFloat<T>(c, c.input(0)));
     MG_ASSIGN_OR_RETURN(const Tensor fy, ToFloat<T>(c, c.input(1)));
@@ -318,14 +354,10 @@ class BatchMatMulKernel : public Kernel {
     if constexpr (kIs16Bit<T>) {
       MG_ASSIGN_OR_RETURN(target, c.AllocateTemp(DT_FLOAT, out->shape()));
     }
-    const int64_t count = batched.batch.elements();
-    for (int64_t i = 0; i < count && !c.cancelled(); ++i) {
-      const int64_t ix = MatrixOf(i, batched.batch, batched.x_batch),
-                    iy = MatrixOf(i, batched.batch, batched.y_batch);
-      MG_RETURN_IF_ERROR(multiplier_.Run(c, p, fx.data<C>() + ix * p.m * p.k,
-                                         fy.data<C>() + iy * p.k * p.n, nullptr,
-                                         target.data<C>() + i * p.m * p.n));
-    }
+    MG_RETURN_IF_ERROR(for_each([&](int64_t x, int64_t y, int64_t to) {
+      return multiplier_.Run(c, p, fx.data<C>() + x, fy.data<C>() + y, nullptr,
+                             target.data<C>() + to);
+    }));
     if constexpr (kIs16Bit<T>) FromFloat<T>(c, target, out);
     return Status();
   }
@@ -333,6 +365,7 @@ class BatchMatMulKernel : public Kernel {
  private:
   const bool ax_, ay_;
   Multiplier<Accumulator<T>> multiplier_;
+  Bfloat16Product<T> bfloat16_;
 };
 
 // SparseMatMul: float and bfloat16 in any combination, to float. That there are many zeros is said

@@ -1,5 +1,5 @@
 // Functions, shape functions, gradients and definitions. GatherNd and ScatterNd are each other's
-// gradients; that of GatherNd of whole rows is rows (graph/gradients.h).
+// gradients; that of GatherNd of whole rows, of a variable, too, is rows (graph/gradients.h).
 #include "ops/scatter_nd/scatter_nd.h"
 
 #include "graph/gradients.h"
@@ -11,6 +11,7 @@
 #include "ops/elementwise/elementwise.h"
 #include "ops/shape/shape.h"
 #include "ops/types.h"
+#include "ops/variable/variable.h"
 
 namespace monograph {
 namespace {
@@ -24,6 +25,15 @@ Output TensorScatter(const Scope& scope, const char* op, const Output& tensor,
 
 Output GatherNd(const Scope& scope, const Output& params, const Output& indices) {
   return OpBuilder(scope, "GatherNd").Input(params).Input(indices).BuildOutput();
+}
+
+Output ResourceGatherNd(const Scope& scope, const Output& handle, const Output& indices,
+                        DType dtype) {
+  return OpBuilder(scope, "ResourceGatherNd")
+      .Input(handle)
+      .Input(indices)
+      .Attr("dtype", AttrValue(dtype))
+      .BuildOutput();
 }
 
 Output ScatterNd(const Scope& scope, const Output& indices, const Output& updates,
@@ -59,8 +69,9 @@ Result<int64_t> DepthFor(const PartialShape& indices, const PartialShape& whole)
   return depth;
 }
 
-Status GatherNdShape(ShapeContext& c) {
-  const PartialShape &params = c.input(0), &indices = c.input(1);
+Status GatherNdShape(ShapeContext& c) {  // also that of ResourceGatherNd
+  const bool of_variable = c.input_dtype(0) == DT_RESOURCE;
+  const PartialShape &params = of_variable ? c.handle_shape(0) : c.input(0), &indices = c.input(1);
   if (params.known_rank() && params.rank() < 1)
     return InvalidArgument("params must have at least one dimension");
   MG_ASSIGN_OR_RETURN(const int64_t depth, DepthFor(indices, params));
@@ -109,14 +120,18 @@ Status TensorScatterShape(ShapeContext& c) {
   return Status();
 }
 
-Status GatherNdGradient(GradientContext& c) {
+Status GatherNdGradient(GradientContext& c) {  // also that of ResourceGatherNd
   const Scope& s = c.scope();
   const PartialShape& indices = c.input(1).shape();
   if (indices.known_rank() && indices.rank() == 2 && indices.dim(1) == 1) {
     c.set_gradient(0, {c.grad(0), Squeeze(s, c.input(1), {-1})});
     return Status();
   }
-  c.set_grad(0, ScatterNd(s, c.input(1), c.grad(0), ShapeOf(s, c.input(0), c.input(1).dtype())));
+  const Output params = c.input(0);
+  const DType index = c.input(1).dtype();
+  const Output shape =
+      params.dtype() == DT_RESOURCE ? VariableShape(s, params, index) : ShapeOf(s, params, index);
+  c.set_grad(0, ScatterNd(s, c.input(1), c.grad(0), shape));
   return Status();
 }
 
@@ -182,6 +197,16 @@ void Define(OpRegistry* registry) {
                     .Attr("Tparams: type")
                     .Attr("Tindices: {int32, int64}")
                     .Attr("bad_indices_policy: {'', 'DEFAULT', 'ERROR'} = ''")
+                    .Shape(GatherNdShape)
+                    .Gradient(GatherNdGradient));
+  registry->Add(OpDef("ResourceGatherNd")
+                    .Input("resource: resource")
+                    .Input("indices: Tindices")
+                    .Output("output: dtype")
+                    .Attr("dtype: type")
+                    .Attr("Tindices: {int32, int64}")
+                    .Stateful()
+                    .ReadsOnly()
                     .Shape(GatherNdShape)
                     .Gradient(GatherNdGradient));
   registry->Add(OpDef("ScatterNd")

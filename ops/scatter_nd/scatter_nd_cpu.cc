@@ -4,58 +4,81 @@
 // where nobody else has it.
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <string>
 
 #include "ops/cpu/looks_cpu.h"
 #include "ops/cpu/slices_cpu.h"
 #include "ops/gpu/moves.h"
+#include "ops/variable/access_cpu.h"
 
 namespace monograph::ops::scatter_nd {
 namespace {
 
+// Output 0: the slices of `params` that input 1 names.
+Status GatherSlices(KernelContext& c, const Tensor& params) {
+  const Tensor& indices = c.input(1);
+  const Shape whole = params.shape();
+  if (whole.rank() < 1 || indices.shape().rank() < 1)
+    return InvalidArgument("params and indices must have at least one dimension");
+  const int depth = DepthOf(indices);
+  if (depth > whole.rank()) {
+    return InvalidArgument("index innermost dimension length must be <= params rank; saw: " +
+                           std::to_string(depth) + " vs. " + std::to_string(whole.rank()));
+  }
+  SmallInts dims;
+  for (int i = 0; i + 1 < indices.shape().rank(); ++i) dims.push_back(indices.shape()[i]);
+  for (int i = depth; i < whole.rank(); ++i) dims.push_back(whole[i]);
+  MG_ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims.span()));
+  int64_t n = 1, size = 1;
+  for (int i = 0; i + 1 < indices.shape().rank(); ++i) n *= indices.shape()[i];
+  for (int i = depth; i < whole.rank(); ++i) size *= whole[i];
+  if (params.elements() == 0 && n > 0)
+    return InvalidArgument("Requested more than 0 entries, but params is empty");
+  MG_RETURN_IF_ERROR(CheckNdIndices(c, whole, indices));
+  MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, shape));
+  const DType dtype = params.dtype();
+  const size_t bytes = static_cast<size_t>(size) * DTypeSize(dtype);
+  if (out->bytes() == 0) return Status();
+  const char* from = static_cast<const char*>(params.raw());
+  char* to = static_cast<char*>(out->raw());
+  c.ParallelFor(n, 5 + static_cast<int64_t>(bytes / 8), [&](int64_t begin, int64_t end) {
+    std::array<int64_t, 256> places;
+    for (int64_t first = begin; first < end; first += 256) {
+      const int64_t count = std::min<int64_t>(256, end - first);
+      NdPlaces(whole, indices, depth, first, count, places.data());
+      for (int64_t i = 0; i < count; ++i) {
+        if (bytes > size_t{kPiece} && c.cancelled()) return;
+        CopyElements(c, dtype, from + static_cast<size_t>(places[static_cast<size_t>(i)]) * bytes,
+                     to + static_cast<size_t>(first + i) * bytes, bytes);
+      }
+    }
+  });
+  return Status();
+}
+
 class GatherNdKernel : public Kernel {
  public:
   explicit GatherNdKernel(const KernelConstruction&) {}
+  Status Compute(KernelContext& c) override { return GatherSlices(c, c.input(0)); }
+};
+
+class ResourceGatherNdKernel : public Kernel {
+ public:
+  explicit ResourceGatherNdKernel(const KernelConstruction& k) : dtype_(k.attr<DType>("dtype")) {}
   Status Compute(KernelContext& c) override {
-    const Tensor &params = c.input(0), &indices = c.input(1);
-    const Shape whole = params.shape();
-    if (whole.rank() < 1 || indices.shape().rank() < 1)
-      return InvalidArgument("params and indices must have at least one dimension");
-    const int depth = DepthOf(indices);
-    if (depth > whole.rank()) {
-      return InvalidArgument("index innermost dimension length must be <= params rank; saw: " +
-                             std::to_string(depth) + " vs. " + std::to_string(whole.rank()));
-    }
-    SmallInts dims;
-    for (int i = 0; i + 1 < indices.shape().rank(); ++i) dims.push_back(indices.shape()[i]);
-    for (int i = depth; i < whole.rank(); ++i) dims.push_back(whole[i]);
-    MG_ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims.span()));
-    int64_t n = 1, size = 1;
-    for (int i = 0; i + 1 < indices.shape().rank(); ++i) n *= indices.shape()[i];
-    for (int i = depth; i < whole.rank(); ++i) size *= whole[i];
-    if (params.elements() == 0 && n > 0)
-      return InvalidArgument("Requested more than 0 entries, but params is empty");
-    MG_RETURN_IF_ERROR(CheckNdIndices(c, whole, indices));
-    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, shape));
-    const DType dtype = params.dtype();
-    const size_t bytes = static_cast<size_t>(size) * DTypeSize(dtype);
-    if (out->bytes() == 0) return Status();
-    const char* from = static_cast<const char*>(params.raw());
-    char* to = static_cast<char*>(out->raw());
-    c.ParallelFor(n, 5 + static_cast<int64_t>(bytes / 8), [&](int64_t begin, int64_t end) {
-      std::array<int64_t, 256> places;
-      for (int64_t first = begin; first < end; first += 256) {
-        const int64_t count = std::min<int64_t>(256, end - first);
-        NdPlaces(whole, indices, depth, first, count, places.data());
-        for (int64_t i = 0; i < count; ++i) {
-          if (bytes > size_t{kPiece} && c.cancelled()) return;
-          CopyElements(c, dtype, from + static_cast<size_t>(places[static_cast<size_t>(i)]) * bytes,
-                       to + static_cast<size_t>(first + i) * bytes, bytes);
-        }
-      }
-    });
-    return Status();
+    c.AllowCancel();
+    MG_ASSIGN_OR_RETURN(const std::shared_ptr<const Variable> variable,
+                        variable::FindTyped(c, dtype_));
+    // Held to the end: a snapshot would make the next update copy all of the variable.
+    if (!variable::LockToRead(*variable, c)) return c.Busy();
+    ReaderLock lock(variable->mutex, std::adopt_lock);
+    MG_RETURN_IF_ERROR(variable::RequireValue(*variable, c, 0));
+    return GatherSlices(c, variable->value);
   }
+
+ private:
+  const DType dtype_;
 };
 
 // Changes slices of `out`, which holds a tensor of its shape already.
@@ -160,6 +183,8 @@ void RegisterCpu(KernelRegistry* registry) {
   constexpr DType kBool[] = {DT_BOOL};
   constexpr DType kString[] = {DT_STRING};
   AddForCopiedTypes<GatherNdKernel>(registry, {.op = "GatherNd"}, "Tparams");
+  AddForCopiedTypes<ResourceGatherNdKernel>(
+      registry, {.op = "ResourceGatherNd", .host_args = {"resource"}}, "dtype");
   AddForCopiedTypes<ScatterNdKernel>(registry, {.op = "ScatterNd", .host_args = {"shape"}});
   AddForCopiedTypes<TensorScatterKernel<SliceUpdate::kSet>>(registry,
                                                             {.op = "TensorScatterUpdate"});

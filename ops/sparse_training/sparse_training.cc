@@ -144,6 +144,9 @@ void Define(OpRegistry* registry) {
   add(Update("ResourceSparseApplyAdagradDA",
              {"var", "gradient_accumulator", "gradient_squared_accumulator"},
              {"grad", "lr", "l1", "l2", "global_step"}, FtrlShape));
+  registry->Add(Update("ResourceSparseApplyKerasMomentum", {"var", "accum"},
+                       {"lr", "grad", "momentum"}, MomentumShape)
+                    .Attr("use_nesterov: bool = false"));
 }
 
 }  // namespace ops::sparse_training

@@ -51,6 +51,22 @@ struct MomentumFormula {
   bool nesterov;
 };
 
+// The accumulator holds steps, with their rate and sign.
+template <typename A>
+struct KerasMomentumFormula {
+  static constexpr int kVariables = 2, kCoefficients = 2;
+  MG_HD static KerasMomentumFormula Make(const A* values, bool nesterov) {
+    return {values[0], values[1], nesterov};
+  }
+  MG_HD void operator()(const A* old, A g, A* fresh) const {
+    const A a = old[1] * momentum - g * lr;
+    fresh[1] = a;
+    fresh[0] = old[0] + (nesterov ? a * momentum - g * lr : a);
+  }
+  A lr, momentum;
+  bool nesterov;
+};
+
 // Coefficients: beta1_power, beta2_power, lr, beta1, beta2, epsilon.
 template <typename A>
 struct AdamFormula {
@@ -73,6 +89,26 @@ struct AdamFormula {
   }
   A alpha, beta1, one_minus_beta1, one_minus_beta2, epsilon;
   bool nesterov;
+};
+
+// Adam with the largest v so far, vhat, in place of v. Coefficients as Adam's. Slots: m, v, vhat.
+template <typename A>
+struct AmsgradFormula {
+  static constexpr int kVariables = 4, kCoefficients = 6;
+  MG_HD static AmsgradFormula Make(const A* values, bool) {
+    return {values[2] * std::sqrt(A(1) - values[1]) / (A(1) - values[0]), A(1) - values[3],
+            A(1) - values[4], values[5]};
+  }
+  MG_HD void operator()(const A* old, A g, A* fresh) const {
+    const A m = old[1] + (g - old[1]) * one_minus_beta1,
+            v = old[2] + (g * g - old[2]) * one_minus_beta2;
+    const A vhat = old[3] < v ? v : old[3];
+    fresh[1] = m;
+    fresh[2] = v;
+    fresh[3] = vhat;
+    fresh[0] = old[0] - m * alpha / (std::sqrt(vhat) + epsilon);
+  }
+  A alpha, one_minus_beta1, one_minus_beta2, epsilon;
 };
 
 // Adagrad, and V2 with its epsilon.
@@ -145,6 +181,7 @@ struct UpdateInputs {
 inline constexpr UpdateInputs kGradientDescent = {1, nullptr, false, {1}, 2};
 inline constexpr UpdateInputs kMomentum = {2, "use_nesterov", false, {2, 4}, 3};
 inline constexpr UpdateInputs kAdam = {3, "use_nesterov", false, {3, 4, 5, 6, 7, 8}, 9};
+inline constexpr UpdateInputs kAmsgrad = {4, nullptr, false, {4, 5, 6, 7, 8, 9}, 10};
 inline constexpr UpdateInputs kAdagrad = {2, "update_slots", true, {2}, 3};
 inline constexpr UpdateInputs kAdagradV2 = {2, "update_slots", true, {2, 3}, 4};
 inline constexpr UpdateInputs kRMSProp = {3, nullptr, false, {3, 4, 5, 6}, 7};
@@ -159,7 +196,11 @@ void ForEachUpdate(const Fn& fn) {
   fn.template operator()<GradientDescentFormula, kGradientDescent>("ResourceApplyGradientDescent",
                                                                    {"var"});
   fn.template operator()<MomentumFormula, kMomentum>("ResourceApplyMomentum", {"var", "accum"});
+  fn.template operator()<KerasMomentumFormula, kMomentum>("ResourceApplyKerasMomentum",
+                                                          {"var", "accum"});
   fn.template operator()<AdamFormula, kAdam>("ResourceApplyAdam", {"var", "m", "v"});
+  fn.template operator()<AmsgradFormula, kAmsgrad>("ResourceApplyAdamWithAmsgrad",
+                                                   {"var", "m", "v", "vhat"});
   fn.template operator()<AdagradV1, kAdagrad>("ResourceApplyAdagrad", {"var", "accum"});
   fn.template operator()<AdagradV2, kAdagradV2>("ResourceApplyAdagradV2", {"var", "accum"});
   fn.template operator()<RMSPropFormula, kRMSProp>("ResourceApplyRMSProp", {"var", "ms", "mom"});
@@ -172,6 +213,8 @@ template <typename Fn>
 void ForEachUpdateOfRows(const Fn& fn) {
   fn.template operator()<MomentumFormula, kSparseMomentum>("ResourceSparseApplyMomentum",
                                                            {"var", "accum"});
+  fn.template operator()<KerasMomentumFormula, kSparseMomentum>("ResourceSparseApplyKerasMomentum",
+                                                                {"var", "accum"});
   fn.template operator()<AdagradV1, kAdagrad>("ResourceSparseApplyAdagrad", {"var", "accum"});
   fn.template operator()<AdagradV2, kAdagradV2>("ResourceSparseApplyAdagradV2", {"var", "accum"});
   fn.template operator()<RMSPropFormula, kRMSProp>("ResourceSparseApplyRMSProp",

@@ -100,6 +100,7 @@ Status Check(ShapeContext& c, std::initializer_list<int> scalars, int gradient) 
 Status GradientDescentShape(ShapeContext& c) { return Check(c, {1}, 2); }
 Status MomentumShape(ShapeContext& c) { return Check(c, {2, 4}, 3); }
 Status AdamShape(ShapeContext& c) { return Check(c, {3, 4, 5, 6, 7, 8}, 9); }
+Status AmsgradShape(ShapeContext& c) { return Check(c, {4, 5, 6, 7, 8, 9}, 10); }
 Status AdagradShape(ShapeContext& c) { return Check(c, {2}, 3); }
 Status AdagradV2Shape(ShapeContext& c) { return Check(c, {2, 3}, 4); }
 Status RMSPropShape(ShapeContext& c) { return Check(c, {3, 4, 5, 6}, 7); }
@@ -168,6 +169,12 @@ void Define(OpRegistry* registry) {
              {"lr", "logbase", "sign_decay", "beta", "grad"}, SignShape));
   add(Update("ResourceApplyAdaMax", {"var", "m", "v"},
              {"beta1_power", "lr", "beta1", "beta2", "epsilon", "grad"}, AdaMaxShape));
+  registry->Add(Update("ResourceApplyKerasMomentum", {"var", "accum"}, {"lr", "grad", "momentum"},
+                       MomentumShape)
+                    .Attr("use_nesterov: bool = false"));
+  registry->Add(Update("ResourceApplyAdamWithAmsgrad", {"var", "m", "v", "vhat"},
+                       {"beta1_power", "beta2_power", "lr", "beta1", "beta2", "epsilon", "grad"},
+                       AmsgradShape));
   registry->Add(OpDef("_MultiResourceApply")
                     .Input("variables: V * resource")
                     .Input("coefficients: C * T")

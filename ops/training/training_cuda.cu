@@ -156,8 +156,10 @@ class DeviceUpdateKernel : public Kernel {
   const bool flag_;
 };
 
-// _MultiResourceApply. One thread enqueues all work of a device, so that a variable's lock need not
-// be held until the launch; what a fresh value replaces lives until then.
+// _MultiResourceApply. Every variable has the memory for its new value before the first launch, and
+// a new value takes its place only when the launch that writes it is enqueued: so a failure leaves
+// no variable with memory that no kernel wrote. One thread enqueues all work of a device, so that
+// no lock need be held until the launch.
 template <typename T, template <typename> typename FormulaOf>
 class DeviceMultiUpdateKernel : public Kernel {
  public:
@@ -175,23 +177,43 @@ class DeviceMultiUpdateKernel : public Kernel {
     auto body = std::make_unique<Body>();
     MG_ASSIGN_OR_RETURN(body->formula, (DeviceFormula<T, FormulaOf>::Of(
                                            c, inputs_.coefficients.data(), inputs_.flag)));
-    std::unordered_set<const Variable*> seen;
-    std::vector<Tensor> replaced;
+    std::vector<Locked> ready;
+    ready.reserve(static_cast<size_t>(inputs_.updates));
+    int first = 0;                                  // of the updates that are ready
+    std::unordered_set<const Variable*> variables;  // of these
     for (int i = 0; i < inputs_.updates; ++i) {
-      const Tensor& gradient = c.input(inputs_.gradient + i);
-      MG_ASSIGN_OR_RETURN(Locked locked,
-                          Locked::Make(c, kN, kDTypeOf<T>, gradient.shape(), i * kN));
+      MG_ASSIGN_OR_RETURN(Locked locked, Locked::Find(c, kN, kDTypeOf<T>, i * kN));
       bool twice = false;
-      for (int v = 0; v < kN; ++v) twice = !seen.insert(&locked.variable(v)).second || twice;
-      if (twice || body->count == kMost) MG_RETURN_IF_ERROR(body->Flush(c));
-      body->Add(Describe<T, kN>(locked, gradient), gradient.dtype());
-      for (int v = 0; v < kN; ++v) {
-        const Tensor& old = locked.value(v);
-        if (locked[v].before<T>() != locked[v].after<T>()) replaced.push_back(old);
+      for (int v = 0; v < kN; ++v) twice = twice || variables.contains(&locked.variable(v));
+      if (twice) {
+        MG_RETURN_IF_ERROR(Launch(c, body.get(), first, &ready));
+        variables.clear();
+        first = i;
       }
-      locked.Commit();
+      MG_RETURN_IF_ERROR(locked.Lock(c, c.input(inputs_.gradient + i).shape()));
+      for (int v = 0; v < kN; ++v) variables.insert(&locked.variable(v));
+      locked.Unlock();
+      ready.push_back(std::move(locked));
     }
-    return body->Flush(c);
+    return Launch(c, body.get(), first, &ready);
+  }
+
+  // Launches and commits the updates that are ready, of which `first` is the first.
+  template <int kMost>
+  Status Launch(KernelContext& c, UpdateBody<T, FormulaOf, kMost>* body, int first,
+                std::vector<Locked>* ready) const {
+    constexpr int kN = UpdateBody<T, FormulaOf, kMost>::kN;
+    for (size_t begin = 0; begin < ready->size(); begin += kMost) {
+      const size_t end = std::min(begin + kMost, ready->size());
+      for (size_t i = begin; i < end; ++i) {
+        const Tensor& gradient = c.input(inputs_.gradient + first + static_cast<int>(i));
+        body->Add(Describe<T, kN>((*ready)[i], gradient), gradient.dtype());
+      }
+      MG_RETURN_IF_ERROR(body->Flush(c));
+      for (size_t i = begin; i < end; ++i) (*ready)[i].CommitUnlocked();
+    }
+    ready->clear();
+    return Status();
   }
 
   const MultiInputs inputs_;

@@ -31,14 +31,31 @@ class Locked {
   // Each must have the shape of the gradient.
   static Result<Locked> Make(KernelContext& c, int count, DType dtype, const Shape& gradient,
                              int first) {
-    MG_ASSIGN_OR_RETURN(Locked locked, Lock(c, count, dtype, first));
-    MG_RETURN_IF_ERROR(locked.Prepare(c, gradient, "a gradient"));
+    MG_ASSIGN_OR_RETURN(Locked locked, Find(c, count, dtype, first));
+    MG_RETURN_IF_ERROR(locked.Lock(c, gradient));
     return Result<Locked>(std::move(locked));  // nvcc would copy it
+  }
+  // The same in two calls. After the first one none is locked yet.
+  static Result<Locked> Find(KernelContext& c, int count, DType dtype, int first) {
+    Locked locked;
+    locked.count_ = count;
+    locked.first_ = first;
+    for (int i = 0; i < count; ++i) {
+      std::shared_ptr<Variable>& variable = locked.variables_[static_cast<size_t>(i)];
+      MG_ASSIGN_OR_RETURN(variable, FindVariable(c, first + i));
+      MG_RETURN_IF_ERROR(RequireType(*variable, dtype));
+    }
+    return Result<Locked>(std::move(locked));  // nvcc would copy it
+  }
+  Status Lock(KernelContext& c, const Shape& gradient) {
+    MG_RETURN_IF_ERROR(LockAll(c));
+    return Prepare(c, gradient, "a gradient");
   }
   // All must have one shape.
   // `updates`: elements that the update reads.
   static Result<Locked> MakeAlike(KernelContext& c, int count, DType dtype, int64_t updates) {
-    MG_ASSIGN_OR_RETURN(Locked locked, Lock(c, count, dtype, 0));
+    MG_ASSIGN_OR_RETURN(Locked locked, Find(c, count, dtype, 0));
+    MG_RETURN_IF_ERROR(locked.LockAll(c));
     const Shape shape = locked.value(0).shape();
     MG_RETURN_IF_ERROR(locked.Prepare(c, shape, "slots and a variable",
                                       variable::IsLongUpdate(updates, shape.elements())));
@@ -56,37 +73,40 @@ class Locked {
   void Commit() {
     for (int i = 0; i < count_; ++i) (*this)[i].Commit();
   }
+  // Gives the locks back before the update, on the thread that alone changes these variables and
+  // hands out their values. CommitUnlocked takes each again for a moment.
+  void Unlock() {
+    for (auto& lock : locks_) lock.reset();
+  }
+  void CommitUnlocked() MG_NO_THREAD_SAFETY_ANALYSIS {
+    for (int i = 0; i < count_; ++i) {
+      const MutexLock lock(variables_[static_cast<size_t>(i)]->mutex);
+      (*this)[i].Commit();
+    }
+  }
 
  private:
   Locked() = default;
 
-  struct Unlock {
+  struct Unlocker {
     void operator()(Variable* variable) const MG_NO_THREAD_SAFETY_ANALYSIS {
       variable->mutex.Unlock();
     }
   };
 
-  static Result<Locked> Lock(KernelContext& c, int count, DType dtype,
-                             int first) MG_NO_THREAD_SAFETY_ANALYSIS {
-    Locked locked;
-    locked.count_ = count;
-    std::array<Variable*, kMost> order{};  // null beyond `count`, then, sorted, before it
-    for (int i = 0; i < count; ++i) {
-      MG_ASSIGN_OR_RETURN(locked.variables_[static_cast<size_t>(i)], FindVariable(c, first + i));
-      order[static_cast<size_t>(i)] = locked.variables_[static_cast<size_t>(i)].get();
-      MG_RETURN_IF_ERROR(RequireType(*order[static_cast<size_t>(i)], dtype));
-    }
+  Status LockAll(KernelContext& c) MG_NO_THREAD_SAFETY_ANALYSIS {
+    std::array<Variable*, kMost> order{};  // null beyond `count_`, then, sorted, before it
+    for (size_t i = 0; i < kMost; ++i) order[i] = variables_[i].get();
     std::sort(order.begin(), order.end(), std::less<>());
-    for (size_t i = kMost - static_cast<size_t>(count); i < kMost; ++i) {
+    for (size_t i = kMost - static_cast<size_t>(count_); i < kMost; ++i) {
       if (i > 0 && order[i] == order[i - 1])
         return InvalidArgument("variable '" + order[i]->name() + "' is given twice to one update");
       if (!LockToUpdate(*order[i], c)) return c.Busy();
-      locked.locks_[i].reset(order[i]);
+      locks_[i].reset(order[i]);
     }
-    for (int i = 0; i < count; ++i) {
-      MG_RETURN_IF_ERROR(RequireValue(*locked.variables_[static_cast<size_t>(i)], c, first + i));
-    }
-    return Result<Locked>(std::move(locked));  // nvcc would copy it
+    for (int i = 0; i < count_; ++i)
+      MG_RETURN_IF_ERROR(RequireValue(*variables_[static_cast<size_t>(i)], c, first_ + i));
+    return Status();
   }
 
   Status Prepare(KernelContext& c, const Shape& shape, const char* what,
@@ -103,9 +123,9 @@ class Locked {
     return Status();
   }
 
-  int count_ = 0;
+  int count_ = 0, first_ = 0;
   std::array<std::shared_ptr<Variable>, kMost> variables_;
-  std::array<std::unique_ptr<Variable, Unlock>, kMost> locks_;
+  std::array<std::unique_ptr<Variable, Unlocker>, kMost> locks_;
   std::array<UpdateTarget, kMost> targets_;
 };
 

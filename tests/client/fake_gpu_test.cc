@@ -10,6 +10,7 @@
 #include <optional>
 #include <thread>
 
+#include "executor/worker/task_status.h"
 #include "tests/gpu/fake/session_gpus.h"
 #include "tests/temporary_folder.h"
 #include "tests/train/training_curve.h"
@@ -204,8 +205,115 @@ TEST(FakeGpuGraphs, AnOutputAndAViewOfItBothLeaveWhatIsReplayed) {
   }
   const RecordingDriver::Counts after = FakeDrivers()[0]->counts();
   EXPECT_GE(after.launches, before.launches + kSteady);
+  const TaskStatus task = session->Tasks().value().at(0);
+  EXPECT_GE(task.cuda_graphs_captured, 1u);
+  EXPECT_EQ(static_cast<int64_t>(task.cuda_graphs_captured + task.cuda_graphs_replayed),
+            after.launches);
+  EXPECT_EQ(task.cuda_graph_fallbacks, 0u);
   EXPECT_EQ(after.kernels, before.kernels);
   ExpectNoRaces();
+}
+
+// Graphs that cannot be captured, or launched. Step `s` of Update doubles v, whose value is read
+// once more behind that, so that the update replaces it, and adds what v was to w; Assign replaces
+// v by twice its value.
+class FakeGpuRefusals : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    v_ = MakeVariable(gpu_, "v", Const(gpu_, {1.0f, 0.0f}));
+    w_ = MakeVariable(gpu_, "w", Const(gpu_, {0.0f, 0.0f}));
+    const Output value = ReadVariable(gpu_, v_.handle);
+    update_ = AssignAddVariable(gpu_, v_.handle, Sums(value));
+    sum_ = AssignAddVariable(gpu_.WithControlDependencies({update_}), w_.handle, value);
+    const Output read = ReadVariable(gpu_, v_.handle);
+    assign_ = AssignVariable(gpu_, v_.handle, Sums(Add(gpu_, read, read)));
+    ASSERT_TRUE(root_.ok()) << root_.status();
+    Open();
+  }
+  void Open() {
+    session_ = nullptr;
+    session_ = Session::Local(graph_, {}).value();
+    Initialize();
+  }
+  Output Sums(Output value) {
+    for (int i = 0; i < 4; ++i) value = Cumsum(gpu_, value, Const(root_, int32_t{0}));
+    return value;
+  }
+  void Initialize() { ASSERT_TRUE(session_->Run({}, {}, {v_.initializer, w_.initializer}).ok()); }
+  // The values of v and w after so many updates from {1, 0} and {0, 0}.
+  void ExpectUpdates(int updates) {
+    std::vector<float> v{1, 0}, w{0, 0};
+    for (int i = 0; i < updates; ++i) {
+      w = {w[0] + v[0], w[1] + v[1]};
+      v = {2 * v[0], 2 * v[1] + 4 * v[0]};
+    }
+    const auto values = session_->Run({}, {v_.value, w_.value});
+    ASSERT_TRUE(values.ok()) << values.status();
+    EXPECT_TRUE(BitEqual(values->at(0), Tensor::FromValues<float>(Shape{2}, v))) << updates;
+    EXPECT_TRUE(BitEqual(values->at(1), Tensor::FromValues<float>(Shape{2}, w))) << updates;
+  }
+  TaskStatus Task() { return session_->Tasks().value().at(0); }
+  RecordingDriver& driver() { return *FakeDrivers()[0]; }
+
+  Graph graph_ = NewGraph();
+  Scope root_{&graph_}, gpu_ = root_.WithDevice("/device:GPU:0");
+  ModelVariable v_, w_;
+  Operation update_, sum_, assign_;
+  std::unique_ptr<Session> session_;
+};
+
+TEST_F(FakeGpuRefusals, ARefusedCaptureChangesNoBitAndIsWarnedOfOnce) {
+  ::testing::internal::CaptureStderr();
+  for (int updates = 1; updates <= 5; ++updates) {
+    driver().RefuseCaptures(true);
+    const Status status = session_->Run({}, {}, {sum_}).status();
+    driver().RefuseCaptures(false);
+    ASSERT_TRUE(status.ok()) << status;
+    ExpectUpdates(updates);
+  }
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  const std::string why =
+      "(operation not permitted when stream is capturing); its nodes are launched one by one";
+  const size_t at = said.find(why);
+  EXPECT_NE(at, std::string::npos) << said;
+  EXPECT_EQ(said.find(why, at + 1), std::string::npos) << said;
+  EXPECT_EQ(Task().cuda_graph_fallbacks, 1u);
+  ExpectNoRaces();
+}
+
+TEST_F(FakeGpuRefusals, ARefusedFirstLaunchChangesNoBit) {
+  driver().RefuseLaunches(1);
+  for (int updates = 1; updates <= 5; ++updates) {
+    const Status status = session_->Run({}, {}, {sum_}).status();
+    ASSERT_TRUE(status.ok()) << status;
+    ExpectUpdates(updates);
+  }
+  EXPECT_EQ(Task().cuda_graph_fallbacks, 1u);
+  ExpectNoRaces();
+}
+
+TEST_F(FakeGpuRefusals, AVariableThatIsReplacedInARefusedGraphFailsItsStepsUntilItIsAssigned) {
+  for (const bool capture : {true, false}) {
+    SCOPED_TRACE(capture ? "capture" : "launch");
+    Open();
+    const Callable step = session_->MakeCallable({}, {}, {assign_}).value();
+    const auto run = [&] { return session_->RunCallable(step, {}).status(); };
+    ASSERT_TRUE(run().ok());
+    driver().RefuseCaptures(capture);
+    driver().RefuseLaunches(capture ? 0 : 1);
+    const Status lost = run();
+    driver().RefuseCaptures(false);
+    EXPECT_EQ(lost.code(), Code::kDataLoss) << lost;
+    for (const char* part : {"variable 'v' has lost its value", "node '", "graph"})
+      EXPECT_NE(lost.message().find(part), std::string::npos) << lost;
+    EXPECT_EQ(run().code(), Code::kFailedPrecondition);
+    Initialize();
+    const Status status = run();
+    ASSERT_TRUE(status.ok()) << status;
+    const auto values = session_->Run({}, {v_.value});
+    ASSERT_TRUE(values.ok()) << values.status();
+    EXPECT_TRUE(BitEqual(values->at(0), Tensor::Vector<float>({2, 8})));
+  }
 }
 
 TEST(FakeGpuSaver, VariablesOfAGpuComeBackWhileStepsChangeThem) {

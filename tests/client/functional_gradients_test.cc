@@ -369,6 +369,27 @@ TEST_F(FunctionalGradients, WhatIsOnNoPathStays) {
   EXPECT_TRUE(graph_.is(held.node(), "PartitionedCall"));
 }
 
+// x^n by a function that calls itself n times.
+TEST_F(FunctionalGradients, OfAFunctionThatCallsItselfGoAsDeepAsItDoes) {
+  Define("power", {kDouble, kInt}, [](const Scope& s, const Outputs& v) {
+    return Outputs{If(s, Greater(s, v[1], Const(s, 0)), v, "power_step", "power_end").output(0)};
+  });
+  Define("power_step", {kDouble, kInt}, [](const Scope& s, const Outputs& v) {
+    const Output less = Sub(s, v[1], Const(s, 1));
+    return Outputs{Mul(s, v[0], Call(s, {v[0], less}, "power").output(0))};
+  });
+  Define("power_end", {kDouble, kInt},
+         [](const Scope& s, const Outputs&) { return Outputs{Const(s, 1.0)}; });
+  const Output x = Feed("x"), n = Count("n");
+  const Output y = Call(root_.WithOpName("y"), {x, n}, "power").output(0);
+  EXPECT_DOUBLE_EQ(Value(y, {{x, Tensor::Scalar(2.0)}, {n, Int(30)}}).scalar<double>(), 1 << 30);
+  const auto deep = session().Run({{x, Tensor::Scalar(2.0)}, {n, Int(500)}}, {y});
+  ExpectError(deep.status(), Code::kResourceExhausted,
+              "function 'power' calls itself ('power' -> 'power_step' -> 'power') more than 40 "
+              "times within itself");
+  for (const int times : {0, 1, 5}) Check(y, {x}, {Tensor::Scalar(1.5)}, {{n, Int(times)}});
+}
+
 TEST_F(FunctionalGradients, WhereThereAreNoneTheErrorSaysWhy) {
   Define("has_none", {kDouble}, [](const Scope& s, const Outputs& v) {
     const auto cast = [&](const Output& from, DType to) {
@@ -387,7 +408,7 @@ TEST_F(FunctionalGradients, WhereThereAreNoneTheErrorSaysWhy) {
   ExpectError(error(If(root_.WithOpName("choice"), yes, {x}, "has_none", "same").output(0)),
               Code::kUnimplemented, "node 'choice/then/last' (LRNGrad) has no gradient");
   ExpectError(error(If(root_, yes, {x}, "again", "same").output(0)), Code::kInvalidArgument,
-              "recursion is not supported");
+              "a recursion ends where an If");
   ExpectError(error(If(root_, yes, {x}, "same", "nowhere").output(0)), Code::kInvalidArgument,
               "calls function 'nowhere', which the graph's library lacks");
   ExpectError(error(Call(root_, {x}, "nowhere").output(0)), Code::kInvalidArgument,

@@ -166,6 +166,20 @@ TEST_F(GpuCollective, AMemberThatDoesNotComeIsNamedAndTheNextStepRuns) {
   ExpectNoRaces();
 }
 
+TEST_F(GpuCollective, NoExchangeBeginsBeforeTheLastMemberHasJoined) {
+  for (const size_t late : {0, 2}) {
+    OpenSums(3);
+    FakeDrivers()[late]->JoinLate();
+    for (int step = 0; step < 2; ++step) {
+      const auto values = Step();
+      ASSERT_TRUE(values.ok()) << values.status();
+    }
+    EXPECT_GT(Exchanges(), 0);
+    ExpectNoRaces();
+    TearDown();
+  }
+}
+
 TEST_F(GpuCollective, OneThatHangsOnTheGpuEndsAtItsDeadlineAndTheNextStepConnectsAnew) {
   OpenSums(2, /*timeout=*/0.5);
   ASSERT_TRUE(Step().ok());

@@ -13,6 +13,7 @@ import os
 import shutil
 import sys
 import zlib
+from unittest import mock
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
@@ -20,7 +21,9 @@ os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 import numpy as np
 import tensorflow as tf
+from google.protobuf import text_format
 from tensorflow.core.framework import attr_value_pb2
+from tensorflow.python.framework import function
 
 v1 = tf.compat.v1
 v1.disable_eager_execution()
@@ -47,6 +50,12 @@ def ints(value, dtype=np.int64):
 
 def variable(name, value):
     return v1.get_variable(name, initializer=tf.constant(value), use_resource=True)
+
+
+def import_graph(gd):
+    """Also with functions for any type: TensorFlow's graph takes them, Python's objects for functions cannot."""
+    with mock.patch.object(function, "from_library", lambda library: []):
+        tf.import_graph_def(gd, name="")
 
 
 def config():
@@ -99,7 +108,7 @@ class Recorder:
             node.device = ""
         out = []
         with tf.Graph().as_default():
-            tf.graph_util.import_graph_def(plain, name="")
+            import_graph(plain)
             with v1.Session(config=config()) as s:
                 for i, st in enumerate(self.steps):
                     d = dict(name=st["name"])
@@ -1250,6 +1259,68 @@ def ref_optimizers(r):
     other_optimizers(r, False)
 
 
+@graph
+def keras_optimizers(r):
+    """The updates of Keras' optimizers, dense and by rows, for variables and slots of two types."""
+    raw = tf.raw_ops
+    for dtype in (tf.float32, tf.float64):
+        cast = lambda a: tf.constant(a.astype(dtype.as_numpy_dtype))
+        for name, slots, of_rows, apply in (
+            ("momentum", 1, False, lambda h, g, ids: raw.ResourceApplyKerasMomentum(
+                var=h[0], accum=h[1], lr=cast(np.float32(0.3)), grad=g, momentum=cast(np.float32(0.8)))),
+            ("nesterov", 1, False, lambda h, g, ids: raw.ResourceApplyKerasMomentum(
+                var=h[0], accum=h[1], lr=cast(np.float32(0.3)), grad=g, momentum=cast(np.float32(0.8)), use_nesterov=True)),
+            ("momentum_rows", 1, True, lambda h, g, ids: raw.ResourceSparseApplyKerasMomentum(
+                var=h[0], accum=h[1], lr=cast(np.float32(0.3)), grad=g, indices=ids, momentum=cast(np.float32(0.8)))),
+            ("nesterov_rows", 1, True, lambda h, g, ids: raw.ResourceSparseApplyKerasMomentum(
+                var=h[0], accum=h[1], lr=cast(np.float32(0.3)), grad=g, indices=ids, momentum=cast(np.float32(0.8)),
+                use_nesterov=True)),
+            ("amsgrad", 3, False, lambda h, g, ids: raw.ResourceApplyAdamWithAmsgrad(
+                var=h[0], m=h[1], v=h[2], vhat=h[3], beta1_power=cast(np.float32(0.8)), beta2_power=cast(np.float32(0.9)),
+                lr=cast(np.float32(0.1)), beta1=cast(np.float32(0.8)), beta2=cast(np.float32(0.9)),
+                epsilon=cast(np.float32(1e-3)), grad=g)),
+        ):
+            with v1.variable_scope("%s_%s" % (name, dtype.name), use_resource=True):
+                all = [v1.get_variable("v%d" % i, initializer=cast(values((name, i), (5, 4), 0.1 if i else -1.0)))
+                       for i in range(slots + 1)]
+                ids = v1.placeholder(tf.int32, [None], name="ids")
+                gradient = v1.placeholder(dtype, [None, 4] if of_rows else [5, 4], name="gradient")
+                update = apply([v.handle for v in all], gradient, ids)
+                init = v1.variables_initializer(all, name="init")
+            r.step(init.name + " initialise", targets=[init])
+            for i, rows in enumerate(([2, 0, 2], [4, 4, 4], [1, 3, 0])):
+                g = values((name, "g", i), (3 if of_rows else 5, 4)).astype(dtype.as_numpy_dtype)
+                r.step("%s %d" % (update.name, i), targets=[update], feeds={ids: ints(rows, np.int32), gradient: g})
+            r.step(update.name + " variables", [v.read_value() for v in all])
+            if of_rows:
+                r.step(update.name + " beyond", targets=[update], feeds={ids: ints([1, 2, 5], np.int32), gradient: g},
+                       error="INVALID_ARGUMENT")
+
+
+@graph
+def gather_nd(r):
+    """tf.gather_nd of variables, and its gradients: by rows and dense."""
+    w = variable("w", values("w", (4, 3, 2)))
+    s = v1.get_variable("s", initializer=tf.constant([["a", "b"], ["c", "d"]]), use_resource=True)
+    rows = v1.placeholder(tf.int64, [None, 1], name="rows")
+    at = v1.placeholder(tf.int32, [None, None, None], name="at")
+    picked, elements = tf.gather_nd(w, rows, name="picked"), tf.gather_nd(w, at, name="elements")
+    texts = tf.equal(tf.gather_nd(s, [[1, 0], [0, 1]]), ["c", "b"], name="texts")
+    loss = tf.reduce_sum(tf.square(picked)) + tf.reduce_sum(tf.square(elements) * 0.5, name="loss")
+    dense = tf.gradients(tf.reduce_sum(tf.square(elements)), w)[0]
+    train = v1.train.GradientDescentOptimizer(0.1).minimize(loss, var_list=[w], name="train")
+    r.step("initialise", targets=[v1.global_variables_initializer()])
+    some = {rows: ints([[3], [0], [3]]), at: ints([[[1, 2, 0], [1, 2, 0]], [[0, 0, 1], [3, 1, 1]]], np.int32)}
+    r.step("rows, elements, texts", [picked, elements, texts], feeds=some)
+    r.step("slices", [elements], feeds={at: ints([[[1, 2]], [[0, 0]]], np.int32)})
+    r.step("all of it", [elements], feeds={at: np.zeros((2, 1, 0), np.int32)})
+    r.step("the gradient", [dense], feeds=some)
+    r.step("train", [loss], [train], feeds=some)
+    r.step("after that", [w.read_value()])
+    r.step("there is no row 4", [picked], feeds={rows: ints([[4]])}, error="INVALID_ARGUMENT")
+    r.step("more dimensions than there are", [elements], feeds={at: np.zeros((1, 1, 4), np.int32)}, error="INVALID_ARGUMENT")
+
+
 def scatters(r, use_resource):
     """Changes of rows and slices."""
     raw = tf.raw_ops
@@ -1356,6 +1427,159 @@ def functions(r):
     r.step("and again", [bumped])
     r.step("gradient of a function", [dx], feeds=f)
     r.step("gradient of a function and its variable", [dw, dx2], feeds=f)
+
+
+# Functions for any type and number, which Python's library does not write.
+GENERIC_FUNCTIONS = """
+versions { producer: 1395 min_consumer: 12 }
+library {
+  function {
+    signature {
+      name: "scaled"
+      input_arg { name: "x" type_attr: "T" }
+      output_arg { name: "y" type_attr: "T" }
+      attr { name: "T" type: "type" allowed_values { list { type: [DT_FLOAT, DT_DOUBLE, DT_INT32] } } }
+      attr { name: "by" type: "int" default_value { i: 3 } has_minimum: true minimum: 2 }
+    }
+    node_def { name: "negative" op: "Neg" input: "x" attr { key: "T" value { placeholder: "T" } } }
+    node_def { name: "sum" op: "total" input: "negative:y:0" input: "x" input: "x"
+      attr { key: "T" value { placeholder: "T" } } attr { key: "N" value { placeholder: "by" } } }
+    ret { key: "y" value: "sum:all:0" }
+  }
+  function {
+    signature {
+      name: "total"
+      input_arg { name: "parts" type_attr: "T" number_attr: "N" }
+      output_arg { name: "all" type_attr: "T" }
+      attr { name: "T" type: "type" }
+      attr { name: "N" type: "int" has_minimum: true minimum: 1 }
+    }
+    node_def { name: "sum" op: "AddN" input: "parts"
+      attr { key: "T" value { placeholder: "T" } } attr { key: "N" value { placeholder: "N" } } }
+    ret { key: "all" value: "sum:sum:0" }
+  }
+  function {
+    signature {
+      name: "both"
+      input_arg { name: "values" type_list_attr: "Ts" }
+      output_arg { name: "same" type_list_attr: "Ts" }
+      attr { name: "Ts" type: "list(type)" has_minimum: true minimum: 1 }
+    }
+    node_def { name: "n" op: "IdentityN" input: "values" attr { key: "T" value { placeholder: "Ts" } } }
+    ret { key: "same" value: "n:output" }
+  }
+  function {
+    signature {
+      name: "applied"
+      input_arg { name: "x" type_attr: "T" }
+      output_arg { name: "y" type_attr: "T" }
+      attr { name: "T" type: "type" }
+      attr { name: "f" type: "func" }
+    }
+    node_def { name: "call" op: "PartitionedCall" input: "x"
+      attr { key: "f" value { placeholder: "f" } }
+      attr { key: "Tin" value { list { type: DT_FLOAT } } } attr { key: "Tout" value { list { type: DT_FLOAT } } } }
+    ret { key: "y" value: "call:output:0" }
+  }
+  function {
+    signature { name: "first" input_arg { name: "a" type: DT_FLOAT } input_arg { name: "b" type: DT_FLOAT }
+      input_arg { name: "c" type: DT_FLOAT } output_arg { name: "y" type: DT_FLOAT } }
+    ret { key: "y" value: "a" }
+  }
+}
+node { name: "x" op: "Placeholder" attr { key: "dtype" value { type: DT_FLOAT } }
+  attr { key: "shape" value { shape { dim { size: 3 } } } } }
+node { name: "n" op: "Placeholder" attr { key: "dtype" value { type: DT_INT32 } }
+  attr { key: "shape" value { shape { dim { size: 2 } } } } }
+node { name: "p" op: "Placeholder" attr { key: "dtype" value { type: DT_BOOL } } attr { key: "shape" value { shape { } } } }
+node { name: "floats" op: "scaled" input: "x" attr { key: "T" value { type: DT_FLOAT } } attr { key: "by" value { i: 3 } } }
+node { name: "ints" op: "PartitionedCall" input: "n"
+  attr { key: "f" value { func { name: "scaled" attr { key: "T" value { type: DT_INT32 } } attr { key: "by" value { i: 3 } } } } }
+  attr { key: "Tin" value { list { type: DT_INT32 } } } attr { key: "Tout" value { list { type: DT_INT32 } } } }
+node { name: "two" op: "both" input: "x" input: "n"
+  attr { key: "Ts" value { list { type: [DT_FLOAT, DT_INT32] } } } }
+node { name: "called" op: "applied" input: "x" attr { key: "T" value { type: DT_FLOAT } }
+  attr { key: "f" value { func { name: "scaled" attr { key: "T" value { type: DT_FLOAT } } attr { key: "by" value { i: 3 } } } } } }
+node { name: "chosen" op: "If" input: "p" input: "x" input: "x" input: "x"
+  attr { key: "Tcond" value { type: DT_BOOL } }
+  attr { key: "Tin" value { list { type: [DT_FLOAT, DT_FLOAT, DT_FLOAT] } } } attr { key: "Tout" value { list { type: DT_FLOAT } } }
+  attr { key: "output_shapes" value { list { } } }
+  attr { key: "then_branch" value { func { name: "total" attr { key: "T" value { type: DT_FLOAT } } attr { key: "N" value { i: 3 } } } } }
+  attr { key: "else_branch" value { func { name: "first" } } } }
+"""
+
+
+@graph
+def function_attributes(r):
+    """Functions for any type and number: called by their name, by a call node and as a branch, and from each other."""
+    import_graph(text_format.Parse(GENERIC_FUNCTIONS, v1.GraphDef()))
+    x, n = {"x:0": values("x", (3,))}, {"n:0": ints([4, -5], np.int32)}
+    r.step("a function of floats", ["floats:0"], feeds=x)
+    r.step("the same of integers", ["ints:0"], feeds=n)
+    r.step("a list of types", ["two:0", "two:1"], feeds={**x, **n})
+    r.step("a function as an attribute", ["called:0"], feeds=x)
+    for p in (True, False):
+        r.step("a branch, %s" % p, ["chosen:0"], feeds={**x, "p:0": np.array(p)})
+
+
+def recursive(name, args, base, step, condition):
+    """A function of numbers that is `step`, whose nodes may call it, where `condition` holds, and else `base`."""
+    signature = "".join('input_arg { name: "%s" type: DT_INT32 } ' % a for a in args) + 'output_arg { name: "y" type: DT_INT32 }'
+    types = "type: DT_INT32 " * len(args)
+    number = 'attr { key: "T" value { type: DT_INT32 } }'
+    function = "function { signature { name: '%s' " + signature + " } %s ret { key: 'y' value: '%s' } }"
+    branch = "attr { key: '%s' value { func { name: '%s' } } }"
+    choice = "node_def { name: 'choice' op: 'StatelessIf' input: 'c:z:0' %s %s %s %s %s %s }" % (
+        " ".join("input: '%s'" % a for a in args),
+        "attr { key: 'Tcond' value { type: DT_BOOL } }",
+        "attr { key: 'Tin' value { list { %s } } }" % types,
+        "attr { key: 'Tout' value { list { type: DT_INT32 } } } attr { key: 'output_shapes' value { list { } } }",
+        branch % ("then_branch", name + "_step"),
+        branch % ("else_branch", name + "_base"),
+    )
+    constants = "".join(
+        "node_def { name: '%s' op: 'Const' attr { key: 'dtype' value { type: DT_INT32 } } "
+        "attr { key: 'value' value { tensor { dtype: DT_INT32 tensor_shape { } int_val: %d } } } }" % (w, i)
+        for i, w in enumerate(("zero", "one", "two"))
+    )
+
+    def nodes(text):  # lines of "NAME OP INPUT..."
+        made = ""
+        for line in filter(None, map(str.strip, text.split(";"))):
+            node, op, *inputs = line.split()
+            made += "node_def { name: '%s' op: '%s' %s %s }" % (
+                node, op, " ".join("input: '%s'" % i for i in inputs), "" if op in (name, "even", "odd") else number)
+        return constants + made
+
+    return "".join((
+        function % (name, nodes(condition) + choice, "choice:output:0"),
+        function % (name + "_step", nodes(step), "y:z:0"),
+        function % (name + "_base", nodes(base), "y:z:0"),
+    ))
+
+
+@graph
+def recursion(r):
+    """Functions that call themselves, and each other, from a branch."""
+    one, two = "one:output:0", "two:output:0"
+    text = "versions { producer: 1395 min_consumer: 12 } library {"
+    text += recursive("factorial", ["n"], "y Maximum n " + one,
+                      "m Sub n %s; f factorial m:z:0; y Mul n f:y:0" % one, "c Greater n " + one)
+    text += recursive("fibonacci", ["n"], "y Maximum n zero:output:0",
+                      "m Sub n %s; l Sub n %s; f fibonacci m:z:0; g fibonacci l:z:0; y AddV2 f:y:0 g:y:0" % (one, two),
+                      "c Greater n " + one)
+    text += recursive("even", ["n"], "y Sub %s n" % one, "m Sub n %s; f odd m:z:0; y AddV2 f:y:0 zero:output:0" % one,
+                      "c Greater n zero:output:0")
+    text += recursive("odd", ["n"], "y AddV2 n zero:output:0", "m Sub n %s; f even m:z:0; y AddV2 f:y:0 zero:output:0" % one,
+                      "c Greater n zero:output:0")
+    text += "} node { name: 'n' op: 'Placeholder' attr { key: 'dtype' value { type: DT_INT32 } } "
+    text += "attr { key: 'shape' value { shape { } } } }"
+    for name in ("factorial", "fibonacci", "even"):
+        text += " node { name: '%s_of' op: '%s' input: 'n' }" % (name, name)
+    import_graph(text_format.Parse(text, v1.GraphDef()))
+    for n in (0, 1, 5, 11):
+        r.step("of %d" % n, ["factorial_of:0", "fibonacci_of:0", "even_of:0"], feeds={"n:0": ints(n, np.int32)})
+    r.step("factorial of 36", ["factorial_of:0"], feeds={"n:0": ints(36, np.int32)})
 
 
 @graph

@@ -299,7 +299,8 @@ TEST_F(FunctionTest, RecursionAndUnknownFunctionsAreRefused) {
                unknown = Call(root_.WithOpName("u"), "h", x).id;
   EXPECT_EQ(
       InlineFunctions(graph_, [&](NodeId id) { return id == recursive; }).status().ToString(),
-      "INVALID_ARGUMENT: function 'f' calls itself: 'f' -> 'g' -> 'f'; recursion is not supported");
+      "INVALID_ARGUMENT: function 'f' calls itself: 'f' -> 'g' -> 'f'; a recursion ends where "
+      "an If, a Case or a While decides whether to call");
   EXPECT_EQ(InlineFunctions(graph_, [&](NodeId id) { return id == unknown; }).status().message(),
             "node 'u/call' calls function 'nowhere', which the graph's library lacks");
   const auto untouched = InlineFunctions(graph_, [](NodeId) { return false; });

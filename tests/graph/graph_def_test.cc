@@ -573,12 +573,96 @@ TEST_F(GraphDefTest, MistakesInFunctionsNameTheFunction) {
                          "value: 'n:output:0' }"))
                 .find("function 'f': result 'y': op Relu of node 'n' has no output 'output'"),
             std::string::npos);
-  EXPECT_NE(ErrorOf(with("signature { name: 'f' attr { name: 'T' type: 'type' } }"))
-                .find("function 'f' has parameters (T)"),
-            std::string::npos);
   EXPECT_NE(ErrorOf(with("signature { name: 'f' } } function { signature { name: 'f' }"))
                 .find("function 'f' is in the library twice"),
             std::string::npos);
+}
+
+// "doubled" of any type calls "sum" of any type and number by its name; results are named.
+constexpr char kAnyType[] = R"(
+  library {
+    function {
+      signature { name: "doubled" input_arg { name: "x" type_attr: "T" }
+        output_arg { name: "y" type_attr: "T" }
+        attr { name: "T" type: "type"
+               allowed_values { list { type: [DT_FLOAT, DT_DOUBLE] } } } }
+      node_def { name: "twice" op: "sum" input: "x" input: "x"
+        attr { key: "T" value { placeholder: "T" } } attr { key: "N" value { i: 2 } } }
+      ret { key: "y" value: "twice:all:0" }
+    }
+    function {
+      signature { name: "sum" input_arg { name: "parts" type_attr: "T" number_attr: "N" }
+        output_arg { name: "first" type_attr: "T" } output_arg { name: "all" type_attr: "T" }
+        attr { name: "T" type: "type" }
+        attr { name: "N" type: "int" has_minimum: true minimum: 1 } }
+      node_def { name: "n" op: "AddN" input: "parts"
+        attr { key: "T" value { placeholder: "T" } } attr { key: "N" value { placeholder: "N" } } }
+      ret { key: "first" value: "parts:0" } ret { key: "all" value: "n:sum:0" }
+    }
+  }
+  node { name: "x" op: "Placeholder" attr { key: "dtype" value { type: DT_DOUBLE } } }
+)";
+
+TEST_F(GraphDefTest, AFunctionWithAttributesBecomesOneForEachSetOfValues) {
+  const auto graph = FromText(std::string(kAnyType) + R"(
+    node { name: "by_name" op: "doubled" input: "x" attr { key: "T" value { type: DT_DOUBLE } } }
+    node { name: "by_node" op: "PartitionedCall" input: "x"
+      attr { key: "f" value { func { name: "doubled"
+        attr { key: "T" value { type: DT_DOUBLE } } } } }
+      attr { key: "Tin" value { list { type: DT_DOUBLE } } }
+      attr { key: "Tout" value { list { type: DT_DOUBLE } } } })");
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  EXPECT_EQ(graph->functions().all().size(), 2u);
+  const Function* const doubled = graph->functions().Find("doubled_T_double");
+  const Function* const sum = graph->functions().Find("sum_T_double_N_2");
+  ASSERT_TRUE(doubled != nullptr && sum != nullptr);
+  for (const char* name : {"by_name", "by_node"})
+    EXPECT_EQ(Callee(*graph, graph->Find(name), graph->functions()), doubled) << name;
+  EXPECT_EQ(sum->args.size(), 2u);
+  EXPECT_EQ(sum->body->dtype({sum->body->Find("n"), 0}), DT_DOUBLE);
+  const Endpoint result = doubled->body->inputs(doubled->results[0])[0];
+  EXPECT_EQ(result, (Endpoint{doubled->body->Find("twice"), 1}));
+}
+
+TEST_F(GraphDefTest, AFunctionWithAttributesNeedsTheirValues) {
+  const auto call = [this](const std::string& op, const std::string& attrs) {
+    return ErrorOf(kAnyType + ("node { name: 'n' op: '" + op + "' input: 'x' " + attrs + " }"));
+  };
+  EXPECT_EQ(call("doubled", ""),
+            "INVALID_ARGUMENT: node 'n' (doubled) calls function 'doubled' without its attribute "
+            "'T' (type)");
+  EXPECT_EQ(call("doubled", "attr { key: 'T' value { i: 1 } }"),
+            "INVALID_ARGUMENT: node 'n' (doubled) calls function 'doubled', whose attribute 'T' "
+            "must be of kind type, but is of kind int");
+  EXPECT_EQ(call("doubled", "attr { key: 'T' value { type: DT_INT32 } }"),
+            "INVALID_ARGUMENT: node 'n' (doubled) calls function 'doubled', whose attribute 'T' "
+            "has a value that the function does not allow");
+  EXPECT_EQ(call("sum",
+                 "attr { key: 'T' value { type: DT_FLOAT } } attr { key: 'N' value { i: 0 "
+                 "} }"),
+            "INVALID_ARGUMENT: node 'n' (sum) calls function 'sum', whose attribute 'N' must "
+            "be at least 1, but is 0");
+  EXPECT_EQ(call("sum",
+                 "attr { key: 'T' value { type: DT_FLOAT } } attr { key: 'N' value { i: "
+                 "70000 } }"),
+            "INVALID_ARGUMENT: function 'sum': argument 'parts' is a list of 70000; it may have 0 "
+            "to 65535 elements");
+  EXPECT_EQ(ErrorOf("library { function { signature { name: 'f' attr { name: 'T' type: 'type' } } "
+                    "node_def { name: 'm' op: 'NoOp' attr { key: '_mg_x' value { placeholder: 'U' "
+                    "} } } } } node { name: 'n' op: 'f' attr { key: 'T' value { type: DT_FLOAT } "
+                    "} }"),
+            "INVALID_ARGUMENT: function 'f', node 'm' (NoOp): the function has no attribute 'U'");
+}
+
+TEST_F(GraphDefTest, FunctionsThatCallEachOtherWithEverNewValuesAreBounded) {
+  const std::string error = ErrorOf(R"(
+    library { function { signature { name: "f" attr { name: "g" type: "func" } }
+      node_def { name: "n" op: "f" attr { key: "g" value { func { name: "f"
+        attr { key: "g" value { placeholder: "g" } } } } } } } }
+    node { name: "y" op: "f" attr { key: "g" value { func { name: "h" } } } })");
+  EXPECT_NE(error.find("functions with attributes are called with more than 10000 sets of values"),
+            std::string::npos)
+      << error;
 }
 
 // Each node has a value of its own: the reader of plain nodes makes equal attributes once.

@@ -227,7 +227,8 @@ TEST(MonographStatus, TellsEveryTaskAsJsonAlsoOneThatDoesNotAnswer) {
   for (const char* field :
        {"process_id", "uptime_seconds", "cpu_seconds", "resident_bytes", "variable_bytes",
         "sessions", "graphs", "running_steps", "steps_done", "steps_failed", "bytes_sent",
-        "bytes_received", "messages_sent", "messages_received", "messages_dropped"})
+        "bytes_received", "messages_sent", "messages_received", "messages_dropped",
+        "cuda_graphs_captured", "cuda_graphs_replayed", "cuda_graph_fallbacks"})
     EXPECT_TRUE(worker[field].is_number()) << field;
 }
 

@@ -257,6 +257,13 @@ std::vector<LongRun> VariableRuns() {
        [](const RunFirst& run) {
          return Tensors{Variable(run, "v", Floats({5, 1})), Zeros(DT_INT32, {kLarge})};
        }},
+      {"ResourceGatherNd",
+       {},
+       floats,
+       "",
+       [](const RunFirst& run) {
+         return Tensors{Variable(run, "v", Floats({5, 1})), Zeros(DT_INT32, {kLarge, 1})};
+       }},
       {"AssignVariableOp",
        {},
        floats,

@@ -1,7 +1,13 @@
+#include "ops/variable/variable.h"
+
 #include <atomic>
 #include <thread>
 
 #include "executor/step/outcome.h"
+#include "graph/gradients.h"
+#include "ops/constant/constant.h"
+#include "ops/elementwise/elementwise.h"
+#include "ops/scatter_nd/scatter_nd.h"
 #include "tests/ops/variable_fixture.h"
 
 namespace monograph {
@@ -117,6 +123,47 @@ TEST_F(VariableTest, GatherTakesRowsAndNamesAnIndexOutOfRange) {
       Run("ResourceGather", {handle, Tensor::Vector<int32_t>({0, 3})}, {{"dtype", DT_FLOAT}})
           .status();
   EXPECT_NE(status.message().find("indices[1] = 3 is not in [0, 3)"), std::string::npos) << status;
+}
+
+TEST_F(VariableTest, GatherNdTakesSlicesAndNamesAnIndexOutOfRange) {
+  const Tensor handle = Make("w", Tensor::FromValues<float>({3, 2}, {1, 2, 3, 4, 5, 6}));
+  const auto gather = [&](const Tensor& indices, DType index) {
+    return Run("ResourceGatherNd", {handle, indices}, {{"dtype", DT_FLOAT}, {"Tindices", index}});
+  };
+  const auto rows = gather(Tensor::FromValues<int32_t>({2, 1}, {2, 0}), DT_INT32);
+  ASSERT_TRUE(rows.ok()) << rows.status();
+  EXPECT_TRUE(BitEqual((*rows)[0], Tensor::FromValues<float>({2, 2}, {5, 6, 1, 2})));
+  const auto elements = gather(Tensor::FromValues<int64_t>({2, 2}, {2, 0, 0, 1}), DT_INT64);
+  ASSERT_TRUE(elements.ok()) << elements.status();
+  EXPECT_TRUE(BitEqual((*elements)[0], Tensor::Vector<float>({5, 2})));
+  EXPECT_EQ(gather(Tensor::FromValues<int32_t>({1, 1}, {3}), DT_INT32).status().code(),
+            Code::kInvalidArgument);
+  EXPECT_EQ(gather(Tensor::FromValues<int32_t>({1, 3}, {0, 0, 0}), DT_INT32).status().code(),
+            Code::kInvalidArgument);
+  EXPECT_EQ(gather(Tensor::Scalar<int32_t>(0), DT_INT32).status().code(), Code::kInvalidArgument);
+  const Tensor empty = Handle("empty", DT_FLOAT, {3, 2}).value();
+  EXPECT_EQ(Run("ResourceGatherNd", {empty, Tensor::FromValues<int32_t>({1, 1}, {0})},
+                {{"dtype", DT_FLOAT}, {"Tindices", DT_INT32}})
+                .status()
+                .code(),
+            Code::kFailedPrecondition);
+}
+
+TEST_F(VariableTest, TheGradientOfGatherNdIsRowsOrDense) {
+  Graph graph(&Ops());
+  const Scope root(&graph);
+  const Output handle = VarHandle(root.WithOpName("w"), DT_FLOAT, {3, 2});
+  const Output rows =
+      ResourceGatherNd(root, handle, Const<int32_t>(root, Shape{2, 1}, {2, 0}), DT_FLOAT);
+  const Output elements =
+      ResourceGatherNd(root, handle, Const<int32_t>(root, Shape{2, 2}, {2, 0, 2, 0}), DT_FLOAT);
+  const auto gradient_of = [&](const Output& y) {
+    return AddSparseGradients(root, Outputs{Square(root, y)}, Outputs{handle});
+  };
+  const auto of_rows = gradient_of(rows), dense = gradient_of(elements);
+  ASSERT_TRUE(of_rows.ok() && dense.ok()) << of_rows.status() << dense.status();
+  EXPECT_TRUE(of_rows->front().indices.valid());
+  EXPECT_FALSE(dense->front().indices.valid());
 }
 
 TEST_F(VariableTest, ScatterAddAddsRowsInOrderAndLeavesSnapshotsAsTheyWere) {
@@ -264,6 +311,25 @@ TEST_F(VariableTest, AdamFollowsItsFormula) {
     ExpectNear(Read(v), Tensor::Vector<double>({v1[0], v1[1]}), 1e-6);
     ExpectNear(Read(var), Tensor::Vector<double>({x1[0], x1[1]}), 1e-6);
   }
+}
+
+TEST_F(VariableTest, AmsgradDividesByTheRootOfTheLargestVSoFar) {
+  const Tensor var = Make("var", Floats({1, 2})), m = Make("m", Floats({0.1f, 0})),
+               v = Make("v", Floats({0.2f, 0})), vhat = Make("vhat", Floats({0.9f, 0}));
+  const auto result = Run("ResourceApplyAdamWithAmsgrad",
+                          {var, m, v, vhat, Scalar(0.81f), Scalar(0.998f), Scalar(0.01f),
+                           Scalar(0.9f), Scalar(0.999f), Scalar(1e-3f), Floats({0.5f, -2})});
+  ASSERT_TRUE(result.ok()) << result.status();
+  const double rate = 0.01 * std::sqrt(1 - 0.998) / (1 - 0.81);
+  const double m0 = 0.9 * 0.1 + 0.1 * 0.5, m1 = 0.1 * -2, v0 = 0.999 * 0.2 + 0.001 * 0.25,
+               v1 = 0.001 * 4;
+  ExpectNear(Read(m), Tensor::Vector<double>({m0, m1}), 1e-6);
+  ExpectNear(Read(v), Tensor::Vector<double>({v0, v1}), 1e-6);
+  ExpectNear(Read(vhat), Tensor::Vector<double>({0.9, v1}), 1e-6);
+  ExpectNear(Read(var),
+             Tensor::Vector<double>(
+                 {1 - rate * m0 / (std::sqrt(0.9) + 1e-3), 2 - rate * m1 / (std::sqrt(v1) + 1e-3)}),
+             1e-6);
 }
 
 TEST_F(VariableTest, AdagradDividesByTheRootOfTheSumOfSquares) {

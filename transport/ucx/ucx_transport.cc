@@ -42,8 +42,8 @@ constexpr unsigned kHeaderOnly = 1;
 constexpr unsigned kWithPayload = 2;
 // After a Disconnect, how long a payload that is still arriving may take.
 constexpr milliseconds kReceiveGrace{250};
-// As for TLS (transport/tls/tls_listener.cc): that there is no way to a host may be what is left of
-// a cut that is healed.
+// As for TLS (transport/tls/tls_listener.cc): that there is no way to a host, or that a device is
+// not there, may be what is left of a cut that is healed. Linux tells of a carrier within a second.
 constexpr milliseconds kNoWayFor{2000}, kNoWayPause{100};
 // At Join: for peers to fetch what was sent, and for endpoints to flush.
 constexpr milliseconds kFinishGrace{250};
@@ -305,17 +305,24 @@ Status UcxTransport::Start(const TransportOptions& options) {
     if (worker_ != nullptr) ucp_worker_destroy(std::exchange(worker_, nullptr));
     return FromUcx(status, what);
   };
+  ucs_status_t status = UCS_OK;
   const auto open = [&] {
     ucp_worker_params_t params{};
     params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
     params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
-    return FromUcx(ucp_worker_create(context.handle, &params, &worker_), "creating a UCX worker");
+    status = ucp_worker_create(context.handle, &params, &worker_);
+    return FromUcx(status, "creating a UCX worker");
   };
   const auto close = [&] { ucp_worker_destroy(std::exchange(worker_, nullptr)); };
-  MG_RETURN_IF_ERROR(context.lanes.tcp ? OpenGuarded(context.lanes.trusted,
-                                                     !context.lanes.shared_memory, open, close)
-                                       : open());
-  ucs_status_t status = UCS_OK;
+  const auto no_device_until = Clock::now() + kNoWayFor;
+  for (;; std::this_thread::sleep_for(kNoWayPause)) {
+    const Status opened =
+        context.lanes.tcp
+            ? OpenGuarded(context.lanes.trusted, !context.lanes.shared_memory, open, close)
+            : open();
+    if (opened.ok()) break;
+    if (status != UCS_ERR_NO_DEVICE || Clock::now() >= no_device_until) return opened;
+  }
   status = ucp_worker_get_efd(worker_, &event_fd_);
   if (status != UCS_OK) return fail(status, "asking UCX for its event descriptor");
   const std::pair<unsigned, ucp_am_recv_callback_t> handlers[] = {{kHeaderOnly, OnHeader},

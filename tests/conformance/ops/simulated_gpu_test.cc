@@ -911,6 +911,11 @@ class Updates {
     Call("AssignVariableOp", {Handle(name), value}, {{"dtype", value.dtype()}});
   }
   std::vector<Tensor> Call(const std::string& op, std::vector<Tensor> inputs, Attrs attrs) {
+    auto outputs = Try(op, std::move(inputs), std::move(attrs));
+    EXPECT_TRUE(outputs.ok()) << op << ": " << outputs.status();
+    return outputs.ok() ? *std::move(outputs) : std::vector<Tensor>();
+  }
+  Result<std::vector<Tensor>> Try(const std::string& op, std::vector<Tensor> inputs, Attrs attrs) {
     Graph graph(&Ops());
     std::vector<Endpoint> sources;
     for (size_t i = 0; i < inputs.size(); ++i) {
@@ -924,15 +929,18 @@ class Updates {
                                .op = op,
                                .inputs = sources,
                                .attrs = std::make_shared<const Attrs>(std::move(attrs))});
-    EXPECT_TRUE(node.ok()) << op << ": " << node.status();
-    if (!node.ok()) return {};
-    auto outputs = runner_.Run(graph, *node, std::move(inputs));
-    EXPECT_TRUE(outputs.ok()) << op << ": " << outputs.status();
-    return outputs.ok() ? *std::move(outputs) : std::vector<Tensor>();
+    MG_RETURN_IF_ERROR(node.status());
+    return runner_.Run(graph, *node, std::move(inputs));
   }
   Tensor Read(const std::string& name, DType dtype) {
     auto values = Call("ReadVariableOp", {Handle(name)}, {{"dtype", dtype}});
     return values.empty() ? Tensor() : values[0];
+  }
+  // The value itself, which an update so may not overwrite.
+  Tensor Hold(const std::string& name) {
+    const auto variable = resources_.Find<Variable>("localhost", name).value();
+    ReaderLock lock(variable->mutex);
+    return variable->value;
   }
 
  private:
@@ -1006,11 +1014,15 @@ TEST_F(SimulatedGpu, UpdatesManyVariablesInOneLaunch) {
     std::string inputs;
     int64_t coefficients;
   };
-  const Kind kinds[] = {
-      {"ResourceApplyGradientDescent", "vcg", 1},      {"ResourceApplyMomentum", "vvcgc", 2},
-      {"ResourceApplyAdam", "vvvccccccg", 6},          {"ResourceApplyAdagrad", "vvcg", 1},
-      {"ResourceApplyAdagradV2", "vvccg", 2},          {"ResourceApplyRMSProp", "vvvccccg", 4},
-      {"ResourceApplyCenteredRMSProp", "vvvvccccg", 4}};
+  const Kind kinds[] = {{"ResourceApplyGradientDescent", "vcg", 1},
+                        {"ResourceApplyMomentum", "vvcgc", 2},
+                        {"ResourceApplyKerasMomentum", "vvcgc", 2},
+                        {"ResourceApplyAdamWithAmsgrad", "vvvvccccccg", 6},
+                        {"ResourceApplyAdam", "vvvccccccg", 6},
+                        {"ResourceApplyAdagrad", "vvcg", 1},
+                        {"ResourceApplyAdagradV2", "vvccg", 2},
+                        {"ResourceApplyRMSProp", "vvvccccg", 4},
+                        {"ResourceApplyCenteredRMSProp", "vvvvccccg", 4}};
   int seed = 800;
   for (const Kind& kind : kinds) {
     for (DType dtype : kFloats) {
@@ -1084,6 +1096,97 @@ TEST_F(SimulatedGpu, UpdatesManyVariablesInOneLaunch) {
         EXPECT_EQ(memory_.Damage(), "");
       }
     }
+  }
+}
+
+// Updates with a variable and a slot each, of which snapshots hold the values.
+class HeldUpdates {
+ public:
+  static constexpr int64_t kUpdates = 5;
+
+  explicit HeldUpdates(DeviceMemory* memory)
+      : cpu_(&Kernels(), nullptr, "/job:localhost/replica:0/task:0/device:CPU:0"),
+        gpu_(&SimulatedKernels(), memory, kGpu0) {
+    for (int64_t i = 0; i < kUpdates; ++i) {
+      for (const std::string& name : {"v" + std::to_string(i), "m" + std::to_string(i)}) {
+        values_[name] = Random(DT_FLOAT, {13}, static_cast<int>(values_.size()) + 1);
+        cpu_.Make(name, values_[name]);
+        gpu_.Make(name, values_[name]);
+        held_.push_back(gpu_.Hold(name));
+      }
+      gradients_.push_back(Random(DT_FLOAT, {13}, 100 + static_cast<int>(i)));
+    }
+  }
+  void SetGradient(size_t i, const Tensor& gradient) { gradients_[i] = gradient; }
+  // One node; the variables of the last update are those of update `last`.
+  Status Run(int64_t last = kUpdates - 1) {
+    std::vector<Tensor> inputs;
+    for (int64_t i = 0; i < kUpdates; ++i) {
+      const std::string of = std::to_string(i == kUpdates - 1 ? last : i);
+      inputs.push_back(gpu_.Handle("v" + of));
+      inputs.push_back(gpu_.Handle("m" + of));
+    }
+    inputs.push_back(rate_);
+    inputs.push_back(momentum_);
+    inputs.insert(inputs.end(), gradients_.begin(), gradients_.end());
+    const Attrs attrs = {{"update", std::string("ResourceApplyMomentum")},
+                         {"V", 2 * kUpdates},
+                         {"C", int64_t{2}},
+                         {"N", kUpdates},
+                         {"G", std::vector<DType>(kUpdates, DT_FLOAT)},
+                         {"flag", false},
+                         {"T", DT_FLOAT}};
+    return gpu_.Try("_MultiResourceApply", inputs, attrs).status();
+  }
+  // One after the other, on the CPU.
+  void RunOnCpu(int64_t last = kUpdates - 1) {
+    for (int64_t i = 0; i < kUpdates; ++i) {
+      const std::string of = std::to_string(i == kUpdates - 1 ? last : i);
+      cpu_.Call("ResourceApplyMomentum",
+                {cpu_.Handle("v" + of), cpu_.Handle("m" + of), rate_,
+                 gradients_[static_cast<size_t>(i)], momentum_},
+                {{"T", DT_FLOAT}});
+    }
+  }
+  void ExpectValuesOfTheCpu() {
+    for (const auto& [name, first] : values_) {
+      EXPECT_TRUE(BitEqual(gpu_.Read(name, DT_FLOAT), cpu_.Read(name, DT_FLOAT))) << name;
+    }
+  }
+
+ private:
+  Updates cpu_, gpu_;
+  std::map<std::string, Tensor> values_;  // at first
+  std::vector<Tensor> held_, gradients_;
+  const Tensor rate_ = Tensor::Scalar(0.25f), momentum_ = Tensor::Scalar(0.5f);
+};
+
+TEST_F(SimulatedGpu, AnUpdateOfManyVariablesThatFailsLeavesEachAsItWas) {
+  int64_t failed = 0;
+  for (bool over = false; !over; ++failed) {
+    SCOPED_TRACE("without memory for block " + std::to_string(failed));
+    HeldUpdates updates(&memory_);
+    memory_.RefuseBlock(failed);
+    const Status status = updates.Run();
+    memory_.RefuseBlock(-1);
+    over = status.ok();
+    if (over) updates.RunOnCpu();
+    updates.ExpectValuesOfTheCpu();
+  }
+  EXPECT_GT(failed, 2 * HeldUpdates::kUpdates);
+
+  HeldUpdates updates(&memory_);
+  updates.SetGradient(HeldUpdates::kUpdates - 1, Random(DT_FLOAT, {14}, 1));
+  EXPECT_EQ(updates.Run().code(), Code::kInvalidArgument);
+  updates.ExpectValuesOfTheCpu();
+}
+
+TEST_F(SimulatedGpu, AVariableThatComesTwiceInOneNodeIsUpdatedTwice) {
+  for (const int64_t last : {0, 3}) {
+    HeldUpdates updates(&memory_);
+    ASSERT_TRUE(updates.Run(last).ok());
+    updates.RunOnCpu(last);
+    updates.ExpectValuesOfTheCpu();
   }
 }
 
@@ -1339,6 +1442,20 @@ TEST_F(SimulatedGpu, ASmallVariableStaysWhereItIsUnlessItsValueIsHeld) {
   assign(first);
   EXPECT_TRUE(BitEqual(held, second));
   EXPECT_TRUE(BitEqual(gpu.Read("v", DT_FLOAT), first));
+}
+
+// A copy from the host would wait for the stream.
+TEST_F(SimulatedGpu, ConstantsOfAnySizeGoByLaunches) {
+  constexpr int64_t kFloatsInALaunch = 31'744 / sizeof(float);
+  for (const int64_t n :
+       {int64_t{1}, int64_t{512}, int64_t{513}, kFloatsInALaunch, 2 * kFloatsInALaunch + 1}) {
+    SCOPED_TRACE(n);
+    const int64_t before = ops::simulated::TheGrid().launches;
+    Compare("Const", {}, {{"dtype", DT_FLOAT}, {"value", Random(DT_FLOAT, {n}, 1)}});
+    const int64_t variants = std::size(kVariants) - 1;  // but for that with libraries
+    EXPECT_EQ(ops::simulated::TheGrid().launches - before,
+              variants * ((n + kFloatsInALaunch - 1) / kFloatsInALaunch));
+  }
 }
 
 TEST(DivisorTest, DividesLikeTheMachine) {

@@ -17,6 +17,7 @@ struct UpdateCase {
   const char* flag_name() const {
     const std::string_view name = op;
     if (name.find("Adagrad") != name.npos) return "update_slots";
+    if (name.find("Amsgrad") != name.npos) return nullptr;
     return name.find("Momentum") != name.npos || name.find("Adam") != name.npos ? "use_nesterov"
                                                                                 : nullptr;
   }
@@ -33,12 +34,15 @@ struct UpdateCase {
 inline constexpr UpdateCase kUpdateCases[] = {
     {"ResourceApplyGradientDescent", "vcg"},
     {"ResourceApplyMomentum", "vvcgc"},
+    {"ResourceApplyKerasMomentum", "vvcgc"},
     {"ResourceApplyAdam", "vvvccccccg"},
+    {"ResourceApplyAdamWithAmsgrad", "vvvvccccccg"},
     {"ResourceApplyAdagrad", "vvcg"},
     {"ResourceApplyAdagradV2", "vvccg"},
     {"ResourceApplyRMSProp", "vvvccccg"},
     {"ResourceApplyCenteredRMSProp", "vvvvccccg"},
     {"ResourceSparseApplyMomentum", "vvcgic"},
+    {"ResourceSparseApplyKerasMomentum", "vvcgic"},
     {"ResourceSparseApplyAdagrad", "vvcgi"},
     {"ResourceSparseApplyAdagradV2", "vvccgi"},
     {"ResourceSparseApplyRMSProp", "vvvccccgi"},

@@ -282,7 +282,7 @@ TEST(GpuExecutor, AGraphIsCapturedAnewWhenShapesChange) {
   ExpectNoRaces(task);
 }
 
-TEST(GpuExecutor, WhatCannotBeAGraphIsLaunchedNodeByNode) {
+TEST(GpuExecutor, WhatCannotBeAGraphIsLaunchedNodeByNodeAndTheLogSaysSoOnce) {
   GpuTask task;
   task.driver(0).RefuseCaptures(true);
   Graph graph = task.NewGraph();
@@ -291,8 +291,15 @@ TEST(GpuExecutor, WhatCannotBeAGraphIsLaunchedNodeByNode) {
   for (int i = 0; i < 4; ++i) x = b.Op("TSum", {x, x}, {{"N", int64_t{2}}}, {}, kGpu0);
   b.Send(1, x, 0, {}, kGpu0);
   const auto plan = task.Compile(graph).value();
+  ::testing::internal::CaptureStderr();
   for (uint64_t i = 1; i <= kSteps; ++i)
     EXPECT_EQ(*RunStep(plan, {{0, 1.0f}}, i), (Values{{1, 16.0f}}));
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  const std::string told =
+      " is not captured as a CUDA graph (operation not permitted when stream is capturing); its "
+      "nodes are launched one by one";
+  EXPECT_NE(log.find(told), std::string::npos) << log;
+  EXPECT_EQ(log.find(told), log.rfind(told)) << log;
   EXPECT_EQ(task.driver(0).counts().launches, 0);
   ExpectNoRaces(task);
 }

@@ -3,6 +3,8 @@
 // compute nothing.
 #include "executor/gpu/plugin.h"
 
+#include <dlfcn.h>
+
 #include <cstdlib>
 #include <string>
 
@@ -47,6 +49,13 @@ Result<std::vector<GpuInfo>> List() {
   return gpus;
 }
 
+// What the environment said of the loading of kernels when the driver (driver.cc) was opened.
+std::string LoadingOfKernels() {
+  using Entry = const char* (*)();
+  const auto entry = reinterpret_cast<Entry>(dlsym(RTLD_DEFAULT, "monograph_fake_driver_loading"));
+  return entry == nullptr ? "no fake driver" : entry();
+}
+
 Result<std::vector<std::unique_ptr<Device>>> MakeDevices(const DeviceName& task,
                                                          const GpuOptions& options) {
   std::string description =
@@ -54,7 +63,7 @@ Result<std::vector<std::unique_ptr<Device>>> MakeDevices(const DeviceName& task,
       " fraction=" + std::to_string(options.per_process_gpu_memory_fraction) +
       (options.allow_growth ? " growth" : "") + (options.allow_tf32 ? " tf32" : "") +
       (options.deterministic ? " deterministic" : "") + (options.cuda_graphs ? " graphs" : "") +
-      " cache=" + options.algorithm_cache;
+      " cache=" + options.algorithm_cache + " loading=" + LoadingOfKernels();
   for (const auto& limits : options.virtual_device_memory_mb) {
     description += " split";
     for (int64_t mebibytes : limits) description += ":" + std::to_string(mebibytes);

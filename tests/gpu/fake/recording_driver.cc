@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <optional>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -49,6 +51,7 @@ struct World {
   };
   struct Meeting {
     int joined = 0;
+    std::set<int> told;  // ranks that know that they have
     std::map<std::pair<int, int>, std::deque<Parcel>> parcels;
   };
   std::map<std::string, Meeting> meetings;
@@ -92,6 +95,8 @@ struct RecordingDriver::Graph {
   };
   std::vector<Step> steps;
   bool fresh = true;  // its kernels were computed while it was captured
+  // All memory as it was before the capture, if that or a launch is to be refused.
+  std::map<char*, std::string> before;
 };
 
 std::shared_ptr<World> RecordingDriver::NewWorld() { return std::make_shared<World>(); }
@@ -116,6 +121,7 @@ Result<void*> RecordingDriver::AllocateDevice(size_t bytes) {
   counts_.device_bytes += static_cast<int64_t>(bytes);
   void* data = std::aligned_alloc(512, (bytes + 511) / 512 * 512);
   if (data == nullptr) return ResourceExhausted("out of memory");
+  regions_[static_cast<char*>(data)] = bytes;
   world_->regions[static_cast<char*>(data)] = bytes;
   world_->cells[static_cast<char*>(data)] = {};
   world_->cells.emplace(static_cast<char*>(data) + bytes, World::Cell());
@@ -124,6 +130,7 @@ Result<void*> RecordingDriver::AllocateDevice(size_t bytes) {
 
 void RecordingDriver::FreeDevice(void* data) {
   std::lock_guard lock(world_->mutex);
+  regions_.erase(static_cast<char*>(data));
   // Another driver may get it.
   if (const auto region = world_->regions.find(static_cast<char*>(data));
       region != world_->regions.end()) {
@@ -300,14 +307,34 @@ Status RecordingDriver::BeginCapture() {
   ++counts_.allocations;
   graphs_[++last_graph_] = std::make_unique<Graph>();
   capturing_ = graphs_[last_graph_].get();
+  if (refuse_captures_ || refused_launches_ > 0) {
+    for (const auto& [data, bytes] : regions_) capturing_->before[data] = {data, bytes};
+  }
   return Status();
+}
+
+void RecordingDriver::TakeBack(Graph* graph) {
+  for (const auto& step : graph->steps) {
+    for (const MemoryAccess& write : step.writes) {
+      char* const data = static_cast<char*>(const_cast<void*>(write.data));
+      const auto after = graph->before.upper_bound(data);
+      if (after == graph->before.begin()) continue;
+      const auto& [region, bytes] = *std::prev(after);
+      if (data >= region + bytes.size()) continue;
+      std::memcpy(data, bytes.data() + (data - region), write.bytes);
+    }
+  }
+  graph->before.clear();
 }
 
 Result<GraphId> RecordingDriver::EndCapture() {
   std::lock_guard lock(world_->mutex);
-  capturing_ = nullptr;
+  Graph* const graph = std::exchange(capturing_, nullptr);
   MG_RETURN_IF_ERROR(Broken(Call::kEndCapture));
-  if (refuse_captures_) return Internal("operation not permitted when stream is capturing");
+  if (refuse_captures_) {
+    TakeBack(graph);
+    return Internal("operation not permitted when stream is capturing");
+  }
   return last_graph_;
 }
 
@@ -317,9 +344,15 @@ Status RecordingDriver::Launch(GraphId id) {
   {
     std::lock_guard lock(world_->mutex);
     MG_RETURN_IF_ERROR(Broken(Call::kLaunch));
-    ++counts_.launches;
     Graph& graph = *graphs_.at(id);
     again = !std::exchange(graph.fresh, false);
+    if (refused_launches_ > 0) {
+      --refused_launches_;
+      TakeBack(&graph);
+      return ResourceExhausted("cudaGraphLaunch: out of memory");
+    }
+    graph.before.clear();
+    ++counts_.launches;
     steps = &graph.steps;
     for (const auto& step : *steps) Issue(Queue::kCompute, step.who, step.reads, step.writes);
   }
@@ -363,6 +396,12 @@ class RecordingCommunicator : public Communicator {
     MG_RETURN_IF_ERROR(driver_.Broken());
     if (aborted_) return Aborted("the communicator was aborted");
     if (meeting_.joined < size_) return false;
+    if (driver_.joins_late_ && !meeting_.told.contains(rank_)) {
+      const auto now = std::chrono::steady_clock::now();
+      if (!late_until_) late_until_ = now + std::chrono::milliseconds(200);
+      if (now < *late_until_) return false;
+    }
+    meeting_.told.insert(rank_);
     while (!missing_.empty()) {
       const Receive& next = missing_.front();
       auto& parcels = meeting_.parcels[{next.rank, rank_}];
@@ -394,6 +433,8 @@ class RecordingCommunicator : public Communicator {
     if (aborted_ || meeting_.joined < size_ || !missing_.empty())
       return Internal("an exchange on a communicator that is not ready");
     if (driver_.refuse_exchange_.exchange(false)) return Unavailable("a member's card is gone");
+    if (static_cast<int>(meeting_.told.size()) < size_)
+      driver_.world_->races.push_back("an exchange before the last member has joined");
     ++driver_.counts_.exchanges;
     if (driver_.hung_) driver_.stuck_.insert(this);
     for (const Send& send : sends) {
@@ -453,6 +494,7 @@ class RecordingCommunicator : public Communicator {
   RecordingDriver& driver_;
   World::Meeting& meeting_;
   const int rank_, size_;
+  std::optional<std::chrono::steady_clock::time_point> late_until_;
   std::deque<Receive> missing_;
   bool aborted_ = false;
 };

@@ -68,7 +68,11 @@ class RecordingDriver : public StreamDriver, private Communicators {
   // Faults. The wait number `wait` from now on (0: the next) is left out.
   void SkipWait(int64_t wait) { skip_wait_ = wait; }
   void RefuseMemory(bool refuse) { refuse_memory_ = refuse; }
+  // What a refused capture has computed is taken back, as of a graph whose first launch is refused:
+  // it has not run.
   void RefuseCaptures(bool refuse) { refuse_captures_ = refuse; }
+  // The next so many launches of graphs; those behind them succeed.
+  void RefuseLaunches(int64_t launches) { refused_launches_ = launches; }
   // From now on every call fails, as after an illegal address.
   void Lose() { lost_ = true; }
   // The same, from call number `after` of that kind on (0: the next).
@@ -91,6 +95,8 @@ class RecordingDriver : public StreamDriver, private Communicators {
   }
   // It joins communicators with others of its world.
   void Link() { linked_ = true; }
+  // It has joined some time after all others have.
+  void JoinLate() { joins_late_ = true; }
   // What is on kMembers does not end, as if another member's card hung, until a communicator of
   // this one is aborted.
   void HangExchanges() { hung_ = true; }
@@ -114,11 +120,13 @@ class RecordingDriver : public StreamDriver, private Communicators {
   void Issue(Queue queue, std::string_view who, std::span<const MemoryAccess> reads,
              std::span<const MemoryAccess> writes);
   Status Broken(Call call = Call::kNone);
+  void TakeBack(Graph* graph);
 
   const std::shared_ptr<World> world_;
   const int base_;  // its queues' first clock
   std::mt19937 random_;
   DeviceStream stream_;
+  std::map<char*, size_t> regions_;  // of device memory
   std::map<EventId, std::unique_ptr<Event>> events_;
   std::map<GraphId, std::unique_ptr<Graph>> graphs_;
   std::vector<std::function<void()>> pending_;  // copies to the host behind which no event is
@@ -130,8 +138,9 @@ class RecordingDriver : public StreamDriver, private Communicators {
   std::atomic<Call> lose_at_{Call::kNone};
   std::atomic<bool> lost_{false}, held_{false};
   bool refuse_memory_ = false, refuse_captures_ = false;
+  int64_t refused_launches_ = 0;
   bool linked_ = false, quiet_ = false;
-  std::atomic<bool> hung_{false}, refuse_exchange_{false};
+  std::atomic<bool> hung_{false}, refuse_exchange_{false}, joins_late_{false};
   std::set<const void*> stuck_;  // communicators of exchanges that hang
 };
 

@@ -47,6 +47,7 @@ class SimulatedMemory::Arena : public Allocator {
   std::string name() const override { return "simulated GPU"; }
   bool on_host() const override { return false; }
   void* Allocate(size_t bytes) override {
+    if (refused_ >= 0 && refused_-- == 0) return nullptr;
     const size_t whole = (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
     if (used_ + whole + 2 * kGuard > kArena) return nullptr;
     char* const block = base_ + used_ + kGuard;
@@ -86,6 +87,7 @@ class SimulatedMemory::Arena : public Allocator {
     --block;
     return {reinterpret_cast<const std::byte*>(block->first), block->second};
   }
+  void Refuse(int64_t block) { refused_ = block; }
   std::string TakeDamage() { return std::exchange(damage_, ""); }
 
  private:
@@ -102,6 +104,7 @@ class SimulatedMemory::Arena : public Allocator {
   size_t reach_ = 0;  // what is opened and closed, which costs time by the page; the rest is closed
   std::map<const char*, size_t> live_;  // blocks and their bytes
   bool open_ = true;
+  int64_t refused_ = -1;
   std::string damage_;
 };
 
@@ -160,6 +163,8 @@ Result<Tensor> SimulatedMemory::HostArgument(const Tensor& on_host) {
 std::span<const std::byte> SimulatedMemory::BlockAt(const void* address) {
   return current == nullptr ? std::span<const std::byte>() : current->device_->BlockAt(address);
 }
+
+void SimulatedMemory::RefuseBlock(int64_t block) { device_->Refuse(block); }
 
 std::string SimulatedMemory::Damage() { return device_->TakeDamage(); }
 

@@ -44,6 +44,8 @@ class SimulatedMemory : public DeviceMemory {
   void set_shift(int elements) { shift_ = elements; }
   // The block of the memory that lives now which `address` lies in or behind; empty: there is none.
   static std::span<const std::byte> BlockAt(const void* address);
+  // The device has no memory for block number `block` from now on (0: the next); -1: it has.
+  void RefuseBlock(int64_t block);
   // What was written beside a block since the last call: "" or where.
   std::string Damage();
 

@@ -25,6 +25,21 @@ def model():
     return made
 
 
+def learns(optimizer):
+    """Whether an embedding, trained by rows, and a dense layer learn which ids are large."""
+    ids = np.arange(40).reshape(-1, 1)
+    made = tf.keras.Sequential(
+        [
+            tf.keras.layers.Embedding(40, 4, input_length=1),
+            tf.keras.layers.Flatten(),
+            tf.keras.layers.Dense(1, activation="sigmoid", kernel_initializer=tf.keras.initializers.RandomNormal(seed=1)),
+        ]
+    )
+    made.compile(optimizer=optimizer, loss="binary_crossentropy", metrics=["accuracy"])
+    made.fit(ids, ids >= 20, epochs=60, batch_size=8, verbose=0)
+    return made.evaluate(ids, ids >= 20, verbose=0)[1] > 0.9
+
+
 def main(_):
     random = np.random.RandomState(0)
     x = random.randn(300, 8).astype(np.float32)
@@ -38,6 +53,13 @@ def main(_):
         other = model()
         other.load_weights(folder + "/weights")
         print("the same: %s" % np.allclose(other.predict(x[240:]), trained.predict(x[240:])), flush=True)
+    optimizers = tf.keras.optimizers
+    for name, optimizer in (
+        ("momentum", optimizers.SGD(0.5, momentum=0.9)),
+        ("nesterov", optimizers.SGD(0.5, momentum=0.9, nesterov=True)),
+        ("amsgrad", optimizers.Adam(0.05, amsgrad=True)),
+    ):
+        print("%s learns: %s" % (name, learns(optimizer)), flush=True)
 
 
 if __name__ == "__main__":

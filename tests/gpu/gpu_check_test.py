@@ -1,0 +1,236 @@
+#!/usr/bin/env python3
+"""scripts/gpu_check over a folder that is laid out as a bundle and whose programs are stubs: what hangs, dies, or goes a slower
+way is named, costs no more than its time, and nothing that was done before is lost."""
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import tarfile
+import tempfile
+import time
+import unittest
+
+SCRIPT = pathlib.Path(__file__).resolve().parents[2] / 'scripts' / 'gpu_check'
+
+PROGRAMS = {
+    'monograph': 'echo "/device:GPU:0  Stub"',
+    'mnist_replica': '''
+for word in "$@"; do case $word in --train_dir=*) dir=${word#--train_dir=} ;; esac; done
+mkdir -p "$dir" && echo weights >"$dir/model.ckpt-50.safetensors"''',
+    'gpu_bench': '''
+case "$*" in
+  --list) printf '%s\\n' "CNN, batch 64, float32" "ResNet-50, batch 64, bfloat16" "ResNet-50, batch 64, deterministic bfloat16" "copy to the GPU, 64 MiB" ;;
+  *) echo "libraries: $LD_LIBRARY_PATH"; for word in "$@"; do case $word in --torch=*) "${word#--torch=}" -c 'import torch' || exit 1 ;; esac; done ;;
+esac''',
+}
+GOOD = 'echo "[       OK ] Good.Test (0 ms)"; echo "[  PASSED  ] 1 test."'
+
+
+def lists(then):
+    """A test program whose one test does `then`."""
+    return f'if [ "$1" = --gtest_list_tests ]; then printf "Suite.\\n  Test\\n"; exit; fi\n{then}'
+
+
+class GpuCheck(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.bundle = self.folder / 'monograph'
+        for name in ('scripts', 'tests', 'bin'):
+            (self.bundle / name).mkdir(parents=True)
+        shutil.copy(SCRIPT, self.bundle / 'scripts')
+        (self.bundle / 'BUNDLE').write_text('stubs\n')
+        for name, body in PROGRAMS.items():
+            self.stub(self.bundle / 'bin' / name, body)
+        self.programs({'good_test': GOOD})
+        # Neither the loader nor a real Python says what is on this machine.
+        self.tools = self.folder / 'tools'
+        self.tools.mkdir()
+        self.stub(self.tools / 'ldconfig', '')
+        self.stub(self.tools / 'python3', 'exit 1')
+        self.environment = dict(os.environ, PATH=f'{self.tools}:{os.environ["PATH"]}')
+        self.out = self.folder / 'report.md'
+
+    def stub(self, path, body):
+        path.write_text('#!/usr/bin/env bash\n' + body + '\n')
+        path.chmod(0o755)
+
+    def programs(self, programs):
+        for name, body in programs.items():
+            self.stub(self.bundle / 'bin' / name, body)
+        (self.bundle / 'tests' / 'programs.txt').write_text(''.join(f'{name} 100 gpu\n' for name in programs))
+
+    def command(self, *flags):
+        return [str(self.bundle / 'scripts' / 'gpu_check'), '--bundle', f'--out={self.out}', *flags]
+
+    def check(self, *flags, code):
+        ran = subprocess.run(self.command(*flags), env=self.environment, capture_output=True, text=True, timeout=100)
+        self.assertEqual(ran.returncode, code, ran.stdout + ran.stderr)
+        return self.out.read_text()
+
+    def test_what_hangs_dies_or_goes_a_slower_way_is_named_and_the_rest_runs(self):
+        self.programs({
+            'hanging_test': lists('sleep 1000'),
+            'slower_test': f'echo "cuBLASLt has no algorithm; a slower way takes its place" >&2; {GOOD}',
+            'graph_test': f'echo "GPU:0: 3 nodes are not captured as a CUDA graph (why)" >&2; {GOOD}',
+            'killed_test': lists('kill -9 $$'),
+            'failing_test': lists('exit 3'),
+            'good_test': GOOD,
+        })
+        begun = time.monotonic()
+        report = self.check('--part', 'tests', '--cap', '2', code=1)
+        self.assertLess(time.monotonic() - begun, 30)
+        for row in (
+            '| hanging_test | did not end in 2 s |',
+            '| slower_test | failed: a slower way takes its place | 1 |',
+            '| graph_test | failed: not captured as a CUDA graph | 1 |',
+            '| killed_test | killed by signal 9 |',
+            '| failing_test | failed (exit 3) |',
+            '| good_test | ok | 1 |',
+        ):
+            self.assertIn(row, report)
+        failed = report[report.index('## What failed'):]
+        for line in (
+            '- hanging_test: did not end in 2 s',
+            '- slower_test: a slower way takes its place (1 times): cuBLASLt has no algorithm',
+            '- graph_test: not captured as a CUDA graph (1 times): GPU:0',
+            '- killed_test: killed by signal 9',
+            '- killed_test Suite.Test: killed by signal 9',
+            '- failing_test: failed (exit 3)',
+        ):
+            self.assertIn(line, failed)
+        self.assertNotIn('good_test', failed)
+
+    def test_all_is_well_where_nothing_fails(self):
+        report = self.check(code=0)
+        self.assertNotIn('What failed', report)
+        self.assertIn('| good_test | ok | 1 |', report)
+
+    def test_the_report_on_disk_has_what_is_done_and_names_what_runs(self):
+        self.programs({'good_test': GOOD, 'hanging_test': 'sleep 1000'})
+        check = subprocess.Popen(self.command('--part=tests'), env=self.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                 start_new_session=True)
+        try:
+            until = time.monotonic() + 60
+            while not (self.out.exists() and 'there ran: hanging_test' in self.out.read_text()):
+                self.assertLess(time.monotonic(), until)
+                time.sleep(0.05)
+        finally:
+            os.killpg(check.pid, signal.SIGKILL)
+            check.wait()
+        self.assertIn('| good_test | ok | 1 |', self.out.read_text())
+        with tarfile.open(self.folder / 'report.logs.tar.gz') as logs:
+            self.assertIn('logs/good_test.log', logs.getnames())
+
+    def test_bits_that_differ_without_cuda_graphs_are_named(self):
+        self.stub(self.bundle / 'bin' / 'mnist_replica', PROGRAMS['mnist_replica'] +
+                  '\ncase "$*" in *nocuda_graphs*) echo other >"$dir/model.ckpt-50.safetensors" ;; esac')
+        report = self.check('--part=bits', code=1)
+        self.assertIn('- training in float without CUDA graphs: the bits of the weights differ', report)
+        self.assertNotIn('again: the bits', report)
+
+    def test_a_listing_of_devices_that_hangs_ends_the_check_and_is_named(self):
+        self.stub(self.bundle / 'bin' / 'monograph', 'sleep 1000')
+        begun = time.monotonic()
+        self.assertIn('- monograph devices: did not end in 1 s', self.check('--cap=1', code=1))
+        self.assertLess(time.monotonic() - begun, 15)
+
+    def test_without_a_gpu_it_says_so(self):
+        self.stub(self.bundle / 'bin' / 'monograph', 'echo "no GPU: this machine has no NVIDIA driver"')
+        report = self.check(code=3)
+        self.assertIn('this machine has no NVIDIA driver', report)
+        self.assertNotIn('good_test', report)
+
+    def test_three_calls_make_one_report(self):
+        self.check('--call=1', code=0)
+        kept = self.folder / 'kept.md'
+        shutil.move(self.out, kept)  # where reports lie is emptied between two calls
+        self.check('--call=2', f'--append={kept}', code=0)
+        report = self.check('--call=3', code=0)
+        for part in ('## Tests for GPUs', '## Bits of weights', '## Training steps', '## compute-sanitizer', 'No torch'):
+            self.assertEqual(report.count(part), 1, report)
+
+    def test_an_earlier_report_is_read_before_anything_is_run(self):
+        self.out.write_text('what was there\n')
+        self.stub(self.bundle / 'bin' / 'monograph', f'rm -f {self.out}; echo "/device:GPU:0  Stub"')
+        self.assertTrue(self.check('--part=tests', '--append', code=0).startswith('what was there\n'))
+
+    def test_what_has_no_time_left_is_named(self):
+        report = self.check('--part=tests', '--minutes=0', code=1)
+        self.assertIn('monograph devices: not run: no time was left', report)
+
+    def test_torch_runs_with_the_libraries_of_its_own(self):
+        packages = self.folder / 'packages'
+        (packages / 'nvidia' / 'lib').mkdir(parents=True)
+        (packages / 'torch').mkdir()
+        for library in ('libcudnn.so.9', 'libcublasLt.so.13'):
+            (packages / 'nvidia' / 'lib' / library).write_text('')
+        # As torch does where it finds other libraries than those that it was built with.
+        (packages / 'torch' / '__init__.py').write_text(
+            'import os\n__version__ = "2.0"\nassert os.environ.get("LD_LIBRARY_PATH") == "/saved", "the libraries of others"\n')
+        os.remove(self.tools / 'python3')
+        self.environment.update(PYTHONPATH=str(packages), LD_LIBRARY_PATH='/saved')
+        report = self.check('--part=torch', code=0)
+        self.assertIn('against torch 2.0', report)
+        self.assertRegex(report, 'libraries: /.+:/saved\n')
+        self.assertEqual(report.count('libraries: '), 2, 'the steps that are not deterministic')
+
+    def test_tests_that_lose_the_gpu_are_left_out_under_the_sanitizer(self):
+        self.programs({'cuda_driver_test': GOOD, 'gpu_ops_test': GOOD})
+        self.stub(self.tools / 'compute-sanitizer', 'case "$*" in *"--gtest_filter=-*DeathTest*"*) ;; *) exit 99 ;; esac')
+        report = self.check('--part=sanitize', code=0)
+        self.assertIn('- memcheck cuda_driver_test: ok', report)
+        self.stub(self.tools / 'compute-sanitizer', 'sleep 1000')
+        report = self.check('--part=sanitize', '--cap=1', code=0)
+        self.assertIn('- memcheck cuda_driver_test: did not end in 1 s', report)
+        self.stub(self.tools / 'compute-sanitizer', 'exit 99')
+        self.assertIn('- memcheck cuda_driver_test: failed (exit 99)', self.check('--part=sanitize', code=1))
+
+    def test_an_archive_is_unpacked_without_xz_or_it_is_said_that_it_cannot_be(self):
+        with tarfile.open(self.folder / 'bundle.tar.xz', 'w:xz') as archive:
+            archive.add(self.bundle, 'monograph')
+        for path in os.environ['PATH'].split(':'):
+            for program in pathlib.Path(path).glob('*') if os.path.isdir(path) else ():
+                if program.name not in ('xz', 'python3') and not (self.tools / program.name).exists():
+                    (self.tools / program.name).symlink_to(program)
+        self.environment['PATH'] = str(self.tools)
+        shutil.rmtree(self.bundle)
+        command = [str(SCRIPT), f'--archive={self.folder / "bundle.tar.xz"}', '--part=tests', f'--out={self.out}']
+        ran = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=100)
+        self.assertEqual(ran.returncode, 2, ran.stderr)
+        self.assertIn('there is no xz', ran.stderr)
+        self.stub(self.tools / 'python3', f'exec {shutil.which("python3")} "$@"')
+        ran = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=100)
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        self.assertIn('python3 unpacks', ran.stderr)
+        self.assertIn('| good_test | ok | 1 |', self.out.read_text())
+
+    def test_a_bundle_that_is_too_large_beside_the_tree_is_refused(self):
+        tree = self.folder / 'tree'
+        (tree / 'scripts').mkdir(parents=True)
+        shutil.copy(SCRIPT.parent / 'lib.sh', tree / 'scripts')
+        (tree / '.gitignore').write_text('/build*/\n')
+        (tree / 'build').mkdir()
+        bundle = tree / 'build' / 'bundle.tar.xz'
+        subprocess.run(['git', 'init', '-q', tree], check=True)
+        for name, mebibytes, code in (('kept', 8, 0), ('another', 8, 1)):
+            with open(tree / name, 'wb') as file:
+                file.truncate(mebibytes << 20)
+            with open(bundle, 'wb') as file:
+                file.truncate(50 << 20)
+            ran = subprocess.run(['bash', '-c', f'source {tree}/scripts/lib.sh; check_carried {bundle}'], capture_output=True, text=True)
+            self.assertEqual(ran.returncode, code, ran.stderr)
+        self.assertIn('larger than 62 MiB', ran.stderr)
+
+    def test_a_bundle_for_gpus_has_what_is_run_here(self):
+        listed = self.folder / 'test_programs.txt'
+        listed.write_text('some_test 120 unit\ngpu_ops_test 120 gpu\n')
+        lib = SCRIPT.parent / 'lib.sh'
+        ran = subprocess.run(['bash', '-c', f'source {lib}; gpu_check_programs {listed}'], capture_output=True, text=True, check=True)
+        self.assertEqual(set(ran.stdout.split()), set(PROGRAMS) | {'gpu_ops_test', 'monograph-executor'})
+
+
+if __name__ == '__main__':
+    unittest.main()
