@@ -261,5 +261,25 @@ TEST(GraphOps, ATaskThatLacksABorrowedOpIsNamed) {
               "MONOGRAPH_TENSORFLOW can name"});
 }
 
+// The flag names the interpreter, whatever the environment says. The library of the stand-in, which
+// a task opens that computes the node, does not exist.
+TEST(TensorFlowFlag, NamesTheInterpreterInPlaceOfTheEnvironment) {
+  const TemporaryFolder folder;
+  const std::string path = folder.Write(
+      "graph.pbtxt",
+      "node { name: \"x\" op: \"Const\" attr { key: \"dtype\" value { type: DT_FLOAT } }\n"
+      "  attr { key: \"value\" value { tensor { dtype: DT_FLOAT tensor_shape { } } } } }\n"
+      "node { name: \"y\" op: \"Dawsn\" input: \"x\" }\n");
+  const auto run = [&](const std::string& named, const std::string& environment) {
+    const Ran ran = RunMonograph({"run", path, "--fetches=y:0", "--tensorflow=" + named},
+                                 {{"MONOGRAPH_TENSORFLOW", environment}});
+    EXPECT_EQ(ran.code, 1) << ran.output;
+    return ran.error;
+  };
+  const std::string interpreter = FakeInterpreter(folder);
+  ExpectText(run(interpreter, "none"), {"node 'y'", "/nowhere.so"});
+  ExpectText(run("none", interpreter), {"node 'y': op 'Dawsn' is not registered"});
+}
+
 }  // namespace
 }  // namespace monograph
