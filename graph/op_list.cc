@@ -129,6 +129,17 @@ bool ByReference(const pb::OpDef& proto) {
          std::ranges::any_of(proto.output_arg(), by_reference);
 }
 
+// Whether a serialised OpDef has the field "OpDeprecation deprecation = 8".
+bool IsDeprecated(std::string_view op) {
+  constexpr uint64_t kDeprecation = 8 << 3 | 2;
+  for (wire_format::Reader in(op); !in.done();) {
+    const uint64_t tag = in.Tag();
+    if (tag == kDeprecation) return true;
+    in.Skip(tag);
+  }
+  return false;
+}
+
 std::optional<OpDef> OpFromProto(const pb::OpDef& proto) {
   OpDef op(proto.name());
   for (const auto& arg : proto.input_arg()) {
@@ -163,6 +174,7 @@ Result<OpList> ParseOpList(std::string_view bytes) {
       return InvalidArgument("these " + std::to_string(bytes.size()) + " bytes are no list of ops");
     }
     if (proto.name().empty() || proto.name().starts_with('_')) continue;
+    if (IsDeprecated(op_bytes)) read.deprecated.push_back(proto.name());
     if (ByReference(proto)) {
       read.by_reference.push_back(proto.name());
     } else if (std::optional<OpDef> op = OpFromProto(proto)) {

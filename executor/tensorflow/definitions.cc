@@ -81,6 +81,37 @@ constexpr NamedTrait kTraits[] = {
     {"OneShotIterator", true, {.takes_no_name = true}},
 };
 
+// Ops that have a kernel for CPUs which cannot compute here.
+constexpr const char* kSessionState = "TensorFlow computes it only in a session of its own";
+constexpr const char* kOurHandle = "it works on a variable or a reader, which are not TensorFlow's";
+constexpr const char* kXla = "it is a part of what XLA compiles";
+struct NamedRefusal {
+  std::string_view name;
+  const char* why;
+};
+constexpr NamedRefusal kRefusals[] = {
+    {"DeleteSessionTensor", kSessionState},
+    {"GetSessionHandle", kSessionState},
+    {"GetSessionHandleV2", kSessionState},
+    {"GetSessionTensor", kSessionState},
+    {"DisableCopyOnRead", kOurHandle},
+    {"ReaderRestoreStateV2", kOurHandle},
+    {"ReaderSerializeStateV2", kOurHandle},
+    // A generator's state is a variable.
+    {"RngReadAndSkip", kOurHandle},
+    {"RngSkip", kOurHandle},
+    {"StatefulRandomBinomial", kOurHandle},
+    {"StatefulStandardNormalV2", kOurHandle},
+    {"StatefulTruncatedNormal", kOurHandle},
+    {"StatefulUniform", kOurHandle},
+    {"StatefulUniformFullInt", kOurHandle},
+    {"StatefulUniformInt", kOurHandle},
+    {"XlaLaunch", kXla},
+    {"XlaRecv", kXla},
+    {"XlaReplicaId", kXla},
+    {"XlaSend", kXla},
+};
+
 }  // namespace
 
 Trait TraitOf(const OpDef& op) {
@@ -109,17 +140,23 @@ Status Definitions::Load() {
   why_not_ = list.status();
   if (!why_not_.ok()) return why_not_;
   const std::set<std::string_view> computed = OpsWithCpuKernel((*package)->kernels);
-  for (OpDef& op : list->ops) {
-    const std::string name = op.name();
-    if (computed.contains(name)) {
-      op.Shape(BorrowedShape);
-      ops_.emplace(name, std::move(op));
-    } else {
-      refused_.emplace(name, "TensorFlow has no kernel of it for CPUs");
-    }
-  }
   for (const std::string& name : list->by_reference)
     refused_.emplace(name, "TensorFlow computes it only where what it works on is by reference");
+  std::map<std::string_view, std::string_view> fails;
+  for (const NamedRefusal& row : kRefusals) fails.emplace(row.name, row.why);
+  for (const std::string& name : list->deprecated)
+    fails.emplace(name, "TensorFlow's kernel refuses it in GraphDefs of today");
+  for (OpDef& op : list->ops) {
+    const std::string name = op.name();
+    if (!computed.contains(name)) {
+      refused_.emplace(name, "TensorFlow has no kernel of it for CPUs");
+    } else if (const auto why = fails.find(name); why != fails.end()) {
+      refused_.emplace(name, why->second);
+    } else {
+      op.Shape(BorrowedShape);
+      ops_.emplace(name, std::move(op));
+    }
+  }
   return Status();
 }
 

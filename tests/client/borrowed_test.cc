@@ -112,7 +112,20 @@ TEST_F(BorrowedTest, WhatTensorFlow115KnowsIsOursOrBorrowedOrHasAReason) {
     const bool has_reason = reasons.find("`" + op + "`") != std::string::npos;
     EXPECT_EQ(DefaultRegistries().ops.Find(op) == nullptr, has_reason) << op;
   }
-  EXPECT_EQ(count, 1154);
+  EXPECT_EQ(count, 1248);
+}
+
+// They have a kernel for CPUs, which fails.
+TEST_F(BorrowedTest, AKernelThatCannotComputeHereIsNotBorrowed) {
+  const auto refused = RefusedOps();
+  for (const auto& [op, why] : {std::pair("BatchCholesky", "GraphDefs of today"),
+                                std::pair("GetSessionHandleV2", "a session of its own"),
+                                std::pair("StatefulUniform", "a variable or a reader"),
+                                std::pair("XlaReplicaId", "XLA compiles")}) {
+    EXPECT_EQ(DefaultRegistries().ops.Find(op), nullptr) << op;
+    ASSERT_TRUE(refused.contains(op)) << op;
+    EXPECT_THAT(refused.find(op)->second, HasSubstr(why)) << op;
+  }
 }
 
 TEST_F(BorrowedTest, NoBorrowedOpIsFolded) {

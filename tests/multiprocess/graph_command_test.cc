@@ -181,21 +181,26 @@ TEST(GraphOps, AnOpThatWeLackSaysWhoCouldLendIt) {
   ExpectText(describe("false"), {"'false'", "it ended without an answer"});
 }
 
-// A stand-in for the interpreter, which says that TensorFlow has one op, and ends.
+// A stand-in for the interpreter, which says that TensorFlow has one op, and one that no longer
+// runs, and ends.
 std::string FakeInterpreter(const TemporaryFolder& folder) {
   // An OpList and a KernelList: {name: "Dawsn" input_arg {name: "x" type: DT_FLOAT} output_arg
-  // {the same}}, and its kernel for CPUs.
+  // {the same}}, {name: "Stale" deprecation {version: 9}}, and their kernels for CPUs.
   const std::string arg("\x0a\x01x\x18\x01", 5);
   const std::string op =
       "\x0a\x05"
       "Dawsn"
       "\x12\x05" +
       arg + "\x1a\x05" + arg;
-  const std::string kernel =
+  const std::string stale =
       "\x0a\x05"
-      "Dawsn"
-      "\x12\x03"
-      "CPU";
+      "Stale"
+      "\x42\x02\x08\x09";
+  const auto kernel = [](const std::string& name) {
+    return "\x0a\x05" + name +
+           "\x12\x03"
+           "CPU";
+  };
   const auto answer = [](const std::string& text) {
     const auto size = static_cast<uint32_t>(text.size());
     return "+" + std::string(reinterpret_cast<const char*>(&size), sizeof size) + text;
@@ -203,9 +208,9 @@ std::string FakeInterpreter(const TemporaryFolder& folder) {
   const auto message = [](const std::string& text) {
     return "\x0a" + std::string(1, static_cast<char>(text.size())) + text;
   };
-  const std::string answers =
-      folder.Write("answers", answer("/nowhere.so") + answer("9.9") + answer(message(op)) +
-                                  answer(message(kernel)));
+  const std::string answers = folder.Write(
+      "answers", answer("/nowhere.so") + answer("9.9") + answer(message(op) + message(stale)) +
+                     answer(message(kernel("Dawsn")) + message(kernel("Stale"))));
   std::string interpreter = folder.Write("interpreter", "#!/bin/sh\ncat " + answers + " >&0\n");
   std::filesystem::permissions(interpreter, std::filesystem::perms::owner_all);
   return interpreter;
@@ -217,6 +222,15 @@ TEST(GraphOps, DefinitionsAreThoseThatTheInterpreterGives) {
       RunMonograph({"ops", "Dawsn"}, {{"MONOGRAPH_TENSORFLOW", FakeInterpreter(folder)}});
   EXPECT_EQ(ran.code, 0) << ran.error;
   ExpectText(ran.output, {"Dawsn(x: float) -> (x: float)", "borrowed from TensorFlow"});
+}
+
+TEST(GraphOps, AnOpThatTensorFlowsKernelRefusesIsNotBorrowed) {
+  const TemporaryFolder folder;
+  const Ran ran = RunMonograph({"ops"}, {{"MONOGRAPH_TENSORFLOW", FakeInterpreter(folder)}});
+  EXPECT_EQ(ran.code, 0) << ran.error;
+  ExpectText(ran.output,
+             {"| borrowed from TensorFlow 9.9 | Dawsn |\n",
+              "| neither: TensorFlow's kernel refuses it in GraphDefs of today | Stale |\n"});
 }
 
 TEST(GraphOps, ARowForEachOpSaysItsTypesAndWhoseItIs) {
@@ -245,6 +259,26 @@ TEST(GraphOps, ATaskThatLacksABorrowedOpIsNamed) {
   ExpectText(ran.output + ran.error,
              {"/job:worker/replica:0/task:0: node 'y': op 'Dawsn' is not registered",
               "MONOGRAPH_TENSORFLOW can name"});
+}
+
+// The flag names the interpreter, whatever the environment says. The library of the stand-in, which
+// a task opens that computes the node, does not exist.
+TEST(TensorFlowFlag, NamesTheInterpreterInPlaceOfTheEnvironment) {
+  const TemporaryFolder folder;
+  const std::string path = folder.Write(
+      "graph.pbtxt",
+      "node { name: \"x\" op: \"Const\" attr { key: \"dtype\" value { type: DT_FLOAT } }\n"
+      "  attr { key: \"value\" value { tensor { dtype: DT_FLOAT tensor_shape { } } } } }\n"
+      "node { name: \"y\" op: \"Dawsn\" input: \"x\" }\n");
+  const auto run = [&](const std::string& named, const std::string& environment) {
+    const Ran ran = RunMonograph({"run", path, "--fetches=y:0", "--tensorflow=" + named},
+                                 {{"MONOGRAPH_TENSORFLOW", environment}});
+    EXPECT_EQ(ran.code, 1) << ran.output;
+    return ran.error;
+  };
+  const std::string interpreter = FakeInterpreter(folder);
+  ExpectText(run(interpreter, "none"), {"node 'y'", "/nowhere.so"});
+  ExpectText(run("none", interpreter), {"node 'y': op 'Dawsn' is not registered"});
 }
 
 }  // namespace

@@ -172,6 +172,18 @@ class ProgramsTest(unittest.TestCase):
     def test_training_from_tfrecords_by_tf_data(self):
         self.assertEqual(self.check_same("tf_records.py"), "100 steps, small loss: True\n")
 
+    def test_input_by_queues_and_readers(self):
+        expected = self.check_same("input_queues.py")
+        self.assertEqual(expected.count("Done training for 3 epochs, 180 examples."), 2)
+        self.assertEqual(expected.count("each as often: True, shuffled: True"), 2)
+
+    def test_hooks_of_the_programs_own(self):
+        expected = self.check_same("hooks.py")
+        self.assertRegex(expected, r"^init_fn\nbegins at step 0\n(.*\n)+ends at step 40\nbegins at step 40\n")
+
+    def test_training_data_from_a_generator(self):
+        self.assertEqual(self.check_same("generator.py").count("[12] [[3.0, 3.0, 3.0, 3.0, 3.0, 3.0]]"), 2)
+
     def test_cifar10_from_files(self):
         self.assertEqual(self.finish(start("cifar10.py")), "it learns: True\n")
 
