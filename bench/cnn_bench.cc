@@ -1,6 +1,6 @@
 // One training step of the MNIST CNN on one thread: our graph, kernels and executor, without a
-// session, against the same oneDNN primitives called back to back. Both run in one process, in
-// turns; only ratios count.
+// session, against the same oneDNN primitives called back to back; with bfloat16 against ours in
+// float, too. All run in one process, in turns; only ratios count.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -24,6 +24,7 @@
 #include "graph/scope.h"
 #include "ops/activation/activation.h"
 #include "ops/bias/bias.h"
+#include "ops/cast/cast.h"
 #include "ops/constant/constant.h"
 #include "ops/conv/conv.h"
 #include "ops/loss/loss.h"
@@ -58,7 +59,8 @@ T Check(Result<T> result) {
 
 class Ours {
  public:
-  Ours(int64_t batch, int64_t fc) : pools_(1, 1) {
+  // `compute`: the type of what lies between the layers; variables and loss are float.
+  Ours(int64_t batch, int64_t fc, DType compute = DT_FLOAT) : pools_(1, 1), compute_(compute) {
     DefineOps(&ops_);
     RegisterCpuKernels(&kernels_);
     devices_ =
@@ -73,12 +75,12 @@ class Ours {
       x.data<float>()[i] = CnnPattern(static_cast<size_t>(i), 1);
     for (int64_t i = 0; i < batch; ++i) y.data<int32_t>()[i] = static_cast<int32_t>(i % 10);
 
-    Output h = Const(root.WithOpName("images"), x);
+    Output h = Cast(root, Const(root.WithOpName("images"), x), compute);
     h = ConvLayer(root.SubScope("conv1"), h, 1, 32);
     h = ConvLayer(root.SubScope("conv2"), h, 32, 64);
     h = Reshape(root, h, {batch, 7 * 7 * 64});
     h = Relu(root.SubScope("fc1"), DenseLayer(root.SubScope("fc1"), h, 7 * 7 * 64, fc));
-    h = DenseLayer(root.SubScope("fc2"), h, fc, 10);
+    h = Cast(root, DenseLayer(root.SubScope("fc2"), h, fc, 10), DT_FLOAT);
     const Output loss = SparseSoftmaxCrossEntropyWithLogits(root.WithOpName("loss"), h,
                                                             Const(root.WithOpName("labels"), y));
     Tensor share = Check(Tensor::Allocate(DT_FLOAT, {batch}));
@@ -160,7 +162,7 @@ class Ours {
     const Output handle = Variable(scope.WithOpName(name), scope.prefix() + name, shape, 0.05f);
     handles_.push_back(handle);
     values_.push_back(ReadVariable(scope, handle));
-    return values_.back();
+    return Cast(scope, values_.back(), compute_);
   }
   Output ConvLayer(const Scope& s, const Output& x, int64_t in, int64_t out) {
     const Output w = Weights(s, "w", {5, 5, in, out}), b = Weights(s, "b", {out});
@@ -183,6 +185,7 @@ class Ours {
   OpRegistry ops_;
   KernelRegistry kernels_;
   ThreadPools pools_;
+  const DType compute_;
   ResourceManager resources_;
   std::vector<std::unique_ptr<Device>> devices_;
   std::unique_ptr<Scope> init_;
@@ -196,15 +199,16 @@ int Main(int argc, char** argv) {
   const bench::Args args =
       bench::Args::Parse(argc, argv,
                          "cnn_bench: a training step of the MNIST CNN on one thread, graph, "
-                         "kernels and executor alone, against oneDNN "
+                         "kernels and executor alone, in float and in bfloat16, against oneDNN "
                          "back to back; --profile prints the time of every node");
   constexpr int64_t kBatch = 100, kFc = 1024;
-  Ours ours(kBatch, kFc);
+  Ours ours(kBatch, kFc), narrow(kBatch, kFc, DT_BFLOAT16);
   if (args.profile) {
     ours.PrintNodes(100);
+    narrow.PrintNodes(100);
     return 0;
   }
-  bench::OnednnCnn reference(kBatch, kFc);
+  bench::OnednnCnn reference(kBatch, kFc), narrow_reference(kBatch, kFc, /*bfloat16=*/true);
   // One step at a time, so that what else the machine does hits both; processor time shows what is
   // left of that.
   const auto step = [](auto* side) {
@@ -219,6 +223,10 @@ int Main(int argc, char** argv) {
   report.Compare(
       "cnn", "images/s", {{"step", bench::Goal{0.90, bench::Goal::kMin}}, {"step, processor time"}},
       {"ours", step(&ours)}, {{"oneDNN back to back", step(&reference)}}, args.Repetitions(60));
+  report.Compare("cnn", "images/s", {{"step, bfloat16"}, {"step, bfloat16, processor time"}},
+                 {"ours", step(&narrow)},
+                 {{"oneDNN back to back", step(&narrow_reference)}, {"ours in float", step(&ours)}},
+                 args.Repetitions(60));
   return 0;
 }
 

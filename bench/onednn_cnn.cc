@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/dtype.h"
 #include "base/independent_loop.h"
 #include "ops/cpu/onednn_api_cpu.h"
 #include "ops/cpu/onednn_cpu.h"
@@ -26,12 +27,15 @@ float CnnPattern(size_t i, float scale) {
 
 class OnednnCnn::Impl {
  public:
-  Impl(int64_t batch, int64_t fc) : batch_(batch) {
+  Impl(int64_t batch, int64_t fc, bool bfloat16)
+      : batch_(batch),
+        type_(bfloat16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32) {
     const ops::onednn::SingleThread single;
     engine_ = dnnl::engine(dnnl::engine::kind::cpu, 0);
     stream_ = dnnl::stream(engine_);
     Build(fc);
-    for (auto& [w, g] : parameters_) slots_.push_back({New(w.get_desc(), 0), New(w.get_desc(), 0)});
+    for (const Parameter& p : parameters_)
+      slots_.push_back({New(p.gradient.get_desc(), 0), New(p.gradient.get_desc(), 0)});
   }
 
   void Step() {
@@ -40,17 +44,18 @@ class OnednnCnn::Impl {
     power1_ *= 0.9f, power2_ *= 0.999f;
     const float rate = 1e-4f * std::sqrt(1 - power2_) / (1 - power1_);
     for (size_t k = 0; k < parameters_.size(); ++k) {
-      const auto& [weights, gradient] = parameters_[k];
-      float* w = Data(weights);
-      const float* g = Data(gradient);
+      const Parameter& parameter = parameters_[k];
+      float* w = Data(parameter.value);
+      const float* g = Data(parameter.gradient);
       float *m = Data(slots_[k].first), *v = Data(slots_[k].second);
-      const auto n = static_cast<int64_t>(weights.get_desc().get_size() / sizeof(float));
+      const auto n = static_cast<int64_t>(parameter.gradient.get_desc().get_size() / sizeof(float));
       MG_INDEPENDENT_LOOP
       for (int64_t i = 0; i < n; ++i) {
         m[i] += (g[i] - m[i]) * 0.1f;
         v[i] += (g[i] * g[i] - v[i]) * 0.001f;
         w[i] -= m[i] * rate / (std::sqrt(v[i]) + 1e-8f);
       }
+      if (parameter.narrow) parameter.narrow();
     }
   }
 
@@ -75,19 +80,31 @@ class OnednnCnn::Impl {
     Memory x, w, b, y;
   };
 
+  struct Parameter {
+    Memory value, gradient;        // floats
+    std::function<void()> narrow;  // writes the value to the layers' weights, if they are bfloat16
+  };
+
   static float* Data(const Memory& m) { return static_cast<float*>(m.get_data_handle()); }
-  static Desc Of(const Dims& dims, Tag tag = Tag::any) {
+  Desc Of(const Dims& dims, Tag tag = Tag::any) const { return {dims, type_, tag}; }
+  static Desc FloatOf(const Dims& dims, Tag tag = Tag::any) {
     return {dims, dnnl::memory::data_type::f32, tag};
   }
-  static Desc Vector(int64_t n) { return Of({n}, Tag::x); }
+  static Desc Vector(int64_t n) { return FloatOf({n}, Tag::x); }
 
   Memory New(const Desc& desc, float scale = 0.05f) {
     const size_t huge = size_t{2} << 20,
                  bytes = (std::max<size_t>(1, desc.get_size()) + huge - 1) / huge * huge;
     void* data = std::aligned_alloc(huge, bytes);
     madvise(data, bytes, MADV_HUGEPAGE);
-    auto* values = static_cast<float*>(data);
-    for (size_t i = 0; i < desc.get_size() / sizeof(float); ++i) values[i] = CnnPattern(i, scale);
+    if (desc.data_type() == dnnl::memory::data_type::f32) {
+      auto* values = static_cast<float*>(data);
+      for (size_t i = 0; i < desc.get_size() / sizeof(float); ++i) values[i] = CnnPattern(i, scale);
+    } else {
+      auto* values = static_cast<monograph::bfloat16*>(data);
+      for (size_t i = 0; i < desc.get_size() / sizeof(*values); ++i)
+        values[i] = monograph::bfloat16(CnnPattern(i, scale));
+    }
     return {desc, engine_, data};
   }
   void Call(const dnnl::primitive& primitive, const std::unordered_map<int, Memory>& args) {
@@ -99,6 +116,19 @@ class OnednnCnn::Impl {
     Memory out = New(desc);
     Call(dnnl::reorder(m, out), {{DNNL_ARG_FROM, m}, {DNNL_ARG_TO, out}});
     return out;
+  }
+  // A weight `w` of a layer with its gradient. Of bfloat16 Adam updates floats that lie as the
+  // gradient does, and a reorder makes the weight of them.
+  void Add(const Memory& w, const Memory& gradient) {
+    if (w.get_desc().data_type() == dnnl::memory::data_type::f32) {
+      parameters_.push_back({w, As(gradient, w.get_desc()), nullptr});
+      return;
+    }
+    const Memory value = New(gradient.get_desc());
+    const dnnl::reorder narrow(value, w);
+    parameters_.push_back({value, gradient, [this, narrow, value, w] {
+                             narrow.execute(stream_, {{DNNL_ARG_FROM, value}, {DNNL_ARG_TO, w}});
+                           }});
   }
   dnnl::primitive_attr Relu() const {
     dnnl::primitive_attr attr;
@@ -145,7 +175,8 @@ class OnednnCnn::Impl {
 
   Memory Backward(Dense* d, const Memory& gradient) {
     const auto bw = ops::onednn::DescribeBackward<dnnl::inner_product_backward_weights>(
-        engine_, {}, d->forward, Of(d->src), Of(d->weights), Vector(d->weights[0]), Of(d->dst));
+        engine_, {}, d->forward, Of(d->src), FloatOf(d->weights), Vector(d->weights[0]),
+        Of(d->dst));
     const auto bd = ops::onednn::DescribeBackward<dnnl::inner_product_backward_data>(
         engine_, {}, d->forward, Of(d->src), Of(d->weights), Of(d->dst));
     const Memory dw = New(bw.diff_weights_desc()), db = New(bw.diff_bias_desc()),
@@ -159,8 +190,8 @@ class OnednnCnn::Impl {
          {{DNNL_ARG_DIFF_DST, As(gradient, bd.diff_dst_desc())},
           {DNNL_ARG_WEIGHTS, As(d->w, bd.weights_desc())},
           {DNNL_ARG_DIFF_SRC, dx}});
-    parameters_.push_back({d->w, As(dw, d->w.get_desc())});
-    parameters_.push_back({d->b, db});
+    Add(d->w, dw);
+    Add(d->b, db);
     return dx;
   }
 
@@ -183,15 +214,15 @@ class OnednnCnn::Impl {
     const Memory dy = ReluBackward(c->y, spread);
     const auto direct = dnnl::algorithm::convolution_direct;
     const auto bw = ops::onednn::DescribeBackward<dnnl::convolution_backward_weights>(
-        engine_, {}, c->forward, direct, Of(c->src), Of(c->weights), Vector(c->weights[0]),
+        engine_, {}, c->forward, direct, Of(c->src), FloatOf(c->weights), Vector(c->weights[0]),
         Of(c->dst), kOnes, kTwos, kTwos);
     const Memory dw = New(bw.diff_weights_desc()), db = New(bw.diff_bias_desc());
     Call(dnnl::convolution_backward_weights(bw), {{DNNL_ARG_SRC, As(c->x, bw.src_desc())},
                                                   {DNNL_ARG_DIFF_DST, As(dy, bw.diff_dst_desc())},
                                                   {DNNL_ARG_DIFF_WEIGHTS, dw},
                                                   {DNNL_ARG_DIFF_BIAS, db}});
-    parameters_.push_back({c->w, As(dw, c->w.get_desc())});
-    parameters_.push_back({c->b, db});
+    Add(c->w, dw);
+    Add(c->b, db);
     if (!to_input) return {};
     const auto bd = ops::onednn::DescribeBackward<dnnl::convolution_backward_data>(
         engine_, {}, c->forward, direct, Of(c->src), Of(c->weights), Of(c->dst), kOnes, kTwos,
@@ -208,7 +239,8 @@ class OnednnCnn::Impl {
     Memory x = Forward(&conv1_, images, 1, 32, 28);
     x = Forward(&conv2_, x, 32, 64, 14);
     x = Forward(&fc1_, x, {batch_, 64, 7, 7}, {fc, 64, 7, 7}, true);
-    const Memory logits = Forward(&fc2_, x, {batch_, fc}, {10, fc}, false);
+    const Memory logits =
+        As(Forward(&fc2_, x, {batch_, fc}, {10, fc}, false), FloatOf({batch_, 10}, Tag::nc));
     const Memory g = New(logits.get_desc());
     calls_.push_back([this, logits, g] { CrossEntropy(Data(logits), Data(g)); });
     Memory d = Backward(&fc2_, g);
@@ -228,16 +260,19 @@ class OnednnCnn::Impl {
   }
 
   const int64_t batch_;
+  const dnnl::memory::data_type type_;  // of images, weights and what layers give
   dnnl::engine engine_;
   dnnl::stream stream_;
   std::vector<std::function<void()>> calls_;
-  std::vector<std::pair<Memory, Memory>> parameters_, slots_;
+  std::vector<Parameter> parameters_;
+  std::vector<std::pair<Memory, Memory>> slots_;
   Convolution conv1_, conv2_;
   Dense fc1_, fc2_;
   float power1_ = 1, power2_ = 1;
 };
 
-OnednnCnn::OnednnCnn(int64_t batch, int64_t fc) : impl_(std::make_unique<Impl>(batch, fc)) {}
+OnednnCnn::OnednnCnn(int64_t batch, int64_t fc, bool bfloat16)
+    : impl_(std::make_unique<Impl>(batch, fc, bfloat16)) {}
 OnednnCnn::~OnednnCnn() = default;
 void OnednnCnn::Step() { impl_->Step(); }
 

@@ -14,7 +14,8 @@ float CnnPattern(size_t i, float scale);
 
 class OnednnCnn {
  public:
-  OnednnCnn(int64_t batch, int64_t fc);
+  // With `bfloat16` images, weights and what layers give are that; Adam updates floats.
+  OnednnCnn(int64_t batch, int64_t fc, bool bfloat16 = false);
   ~OnednnCnn();
   void Step();
 

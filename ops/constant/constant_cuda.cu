@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstring>
 
 #include "base/mutex.h"
@@ -11,15 +12,18 @@ void RegisterCpu(KernelRegistry* registry);
 
 namespace {
 
-// Bytes that travel as arguments of the launch.
+// Bytes that travel as arguments of the launch, which may have 32764.
+template <size_t kBytes>
 struct BytesBody {
-  static constexpr size_t kMost = 2048;
-  unsigned char bytes[kMost];
+  unsigned char bytes[kBytes];
   unsigned char* to;
   MG_HD void operator()(int64_t i) const { to[i] = bytes[i]; }
 };
+constexpr size_t kFewBytes = 2048, kMostBytes = 31'744;
 
-// The value is copied to the device when the first step asks for it, and stays there.
+// The value goes to the device when the first step asks for it, and stays there. It goes by
+// launches because a copy from memory that is not pinned would wait for what is enqueued before it,
+// and could not be part of a CUDA graph.
 class DeviceConstKernel : public Kernel {
  public:
   explicit DeviceConstKernel(const KernelConstruction& k) : value_(k.attr<Tensor>("value")) {}
@@ -37,11 +41,20 @@ class DeviceConstKernel : public Kernel {
 
  private:
   Status Upload(KernelContext& c, unsigned char* to) const {
-    if (value_.bytes() > BytesBody::kMost) return DeviceUpload(c, to, value_.raw(), value_.bytes());
-    BytesBody body;
-    std::memcpy(body.bytes, value_.raw(), value_.bytes());
-    body.to = to;
-    return ForEach(c, static_cast<int64_t>(value_.bytes()), body);
+    if (value_.bytes() <= kFewBytes) return Send<kFewBytes>(c, to);
+    return Send<kMostBytes>(c, to);
+  }
+  template <size_t kBytes>
+  Status Send(KernelContext& c, unsigned char* to) const {
+    const auto* from = static_cast<const unsigned char*>(value_.raw());
+    BytesBody<kBytes> body;
+    for (size_t begin = 0; begin < value_.bytes(); begin += kBytes) {
+      const size_t bytes = std::min(kBytes, value_.bytes() - begin);
+      std::memcpy(body.bytes, from + begin, bytes);
+      body.to = to + begin;
+      MG_RETURN_IF_ERROR(ForEach(c, static_cast<int64_t>(bytes), body));
+    }
+    return Status();
   }
 
   const Tensor value_;

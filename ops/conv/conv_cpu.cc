@@ -1,11 +1,15 @@
 // Convolution and its two gradients. Float goes to oneDNN, or is computed by Fourier transforms
-// where windows are large and channels many. Other types, and what oneDNN refuses, take the plain
-// loops below.
+// where windows are large and channels many; and so does bfloat16 where the processor has
+// instructions for it. Other 16-bit floats become floats before. Other types, and what oneDNN
+// refuses, take the plain loops below.
 #include <algorithm>
 #include <cstring>
 #include <functional>
 #include <memory>
 #include <string>
+#include <type_traits>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "executor/kernel.h"
@@ -14,6 +18,7 @@
 #include "ops/conv/onednn_conv_cpu.h"
 #include "ops/cpu/float_view_cpu.h"
 #include "ops/cpu/kernel_util.h"
+#include "ops/cpu/onednn_cpu.h"
 #include "ops/fused_ops.h"
 #include "ops/pool/max_gradient.h"
 
@@ -111,6 +116,39 @@ void Plain(KernelContext& c, Mode mode, const Geometry& g, const FusedOps& fused
   c.ParallelFor(g.n, std::max<int64_t>(1, g.flops_per_image()), std::ref(images));
 }
 
+// A convolution or one of its gradients by Fourier transforms or by oneDNN. T: float, or bfloat16
+// if onednn::HasBfloat16().
+template <typename T>
+class LibraryConv {
+ public:
+  // Unimplemented: what both refuse.
+  Status Run(KernelContext& c, Mode mode, const Geometry& g, const FusedOps& fused, const T* x,
+             const T* w, const T* bias, const T* dy, T* out) {
+    if (FourierConv::Fits(g)) {
+      MG_ASSIGN_OR_RETURN(const bool finite, Transformed(c, mode, g, fused, x, w, bias, dy, out));
+      if (finite) return Status();
+    }
+    return onednn_.Run(c, mode, g, fused, x, w, bias, dy, out);
+  }
+
+ private:
+  Result<bool> Transformed(KernelContext& c, Mode mode, const Geometry& g, const FusedOps& fused,
+                           const T* x, const T* w, const T* bias, const T* dy, T* out) {
+    if (mode == Mode::kForward) return fourier_.Forward(c, g, fused, x, w, bias, out);
+    BackpropData<T> data{.x = x, .filter = w, .dy = dy};
+    (mode == Mode::kBackpropFilter ? data.filter_gradient : data.dx) = out;
+    return fourier_.Backprop(c, g, {}, data);
+  }
+
+  FourierConv fourier_;
+  OnednnConv<T> onednn_;
+};
+
+// What the kernel of T has for bfloat16 as it is.
+template <typename T, template <typename> typename Library>
+using OfBfloat16 =
+    std::conditional_t<std::is_same_v<T, bfloat16>, Library<bfloat16>, std::monostate>;
+
 // Conv2D, DepthwiseConv2dNative and Conv3D, and their gradients; _FusedConv2D.
 template <typename T, Mode kMode>
 class ConvKernel : public Kernel {
@@ -135,6 +173,18 @@ class ConvKernel : public Kernel {
     if (call.empty()) {  // a sum of nothing
       std::memset(out->raw(), 0, out->bytes());
       return Status();
+    }
+    if constexpr (std::is_same_v<T, bfloat16>) {
+      if (onednn::HasBfloat16() && !FilterIsTurned(attrs_)) {
+        const auto input = [&](bool there, int i) {
+          return there ? c.input(i).data<T>() : nullptr;
+        };
+        const Status status =
+            bfloat16_.Run(c, kMode, g, fused_, input(kMode != Mode::kBackpropInput, 0),
+                          input(kMode != Mode::kBackpropFilter, 1), input(fused_.bias, 2),
+                          input(kMode != Mode::kForward, 2), out->data<T>());
+        if (status.code() != Code::kUnimplemented) return status;
+      }
     }
     Tensor x, w, last, target = *out;
     if (kMode != Mode::kBackpropInput) {
@@ -173,35 +223,41 @@ class ConvKernel : public Kernel {
   Status Convolve(KernelContext& c, const Geometry& g, const C* x, const C* w, const C* bias,
                   const C* dy, C* out) {
     if constexpr (std::is_same_v<C, float>) {
-      if (FourierConv::Fits(g)) {
-        MG_ASSIGN_OR_RETURN(const bool done, Transformed(c, g, x, w, bias, dy, out));
-        if (done) return Status();
-      }
-      const Status status = onednn_.Run(c, kMode, g, fused_, x, w, bias, dy, out);
+      const Status status = float_.Run(c, kMode, g, fused_, x, w, bias, dy, out);
       if (status.code() != Code::kUnimplemented) return status;
     }
     Plain(c, kMode, g, fused_, x, w, bias, dy, out);
     return Status();
   }
 
-  // False: the result is not finite.
-  Result<bool> Transformed(KernelContext& c, const Geometry& g, const float* x, const float* w,
-                           const float* bias, const float* dy, float* out) {
-    if (kMode == Mode::kForward) return fourier_.Forward(c, g, fused_, x, w, bias, out);
-    BackpropData data{.x = x, .filter = w, .dy = dy};
-    (kMode == Mode::kBackpropFilter ? data.filter_gradient : data.dx) = out;
-    return fourier_.Backprop(c, g, {}, data);
-  }
-
   Attrs attrs_;
   Kind kind_ = Kind::kImage;
   FusedOps fused_;
+  LibraryConv<float> float_;
+  OfBfloat16<T, LibraryConv> bfloat16_;
+};
+
+// Both gradients of a convolution, as LibraryConv.
+template <typename T>
+class LibraryBackprop {
+ public:
+  Status Run(KernelContext& c, const Geometry& g, const pool::Geometry& pool,
+             const BackpropData<T>& data) {
+    if (FourierConv::Fits(g)) {
+      MG_ASSIGN_OR_RETURN(const bool finite, fourier_.Backprop(c, g, pool, data));
+      if (finite) return Status();
+    }
+    return onednn_.Run(c, g, pool, data);
+  }
+
+ private:
   FourierConv fourier_;
-  OnednnConv onednn_;
+  OnednnBackprop<T> onednn_;
 };
 
 // _Conv2DBackprop: inputs x, filter_sizes, dy, the filter if dx is wanted, and x and y of a pooling
-// if dy is behind one.
+// if dy is behind one. T: float or bfloat16.
+template <typename T>
 class BackpropKernel : public Kernel {
  public:
   static Result<std::unique_ptr<Kernel>> Make(const KernelConstruction& k) {
@@ -248,26 +304,59 @@ class BackpropKernel : public Kernel {
       return Status();
     }
     const auto optional = [&](bool there, int input) {
-      return there ? c.input(input).data<float>() : nullptr;
+      return there ? c.input(input).data<T>() : nullptr;
     };
-    const BackpropData data{.x = x.data<float>(),
-                            .filter = optional(wants_dx_, 3),
-                            .dy = dy.data<float>(),
-                            .pool_x = optional(pooled_, c.num_inputs() - 2),
-                            .pool_y = optional(pooled_, c.num_inputs() - 1),
-                            .filter_gradient = filter_gradient->data<float>(),
-                            .dx = dx != nullptr ? dx->data<float>() : nullptr};
-    if (FourierConv::Fits(g)) {
-      MG_ASSIGN_OR_RETURN(const bool done, fourier_.Backprop(c, g, pool, data));
-      if (done) return Status();
+    const int pool_x = c.num_inputs() - 2, pool_y = c.num_inputs() - 1;
+    const BackpropData<T> data{.x = x.data<T>(),
+                               .filter = optional(wants_dx_, 3),
+                               .dy = dy.data<T>(),
+                               .pool_x = optional(pooled_, pool_x),
+                               .pool_y = optional(pooled_, pool_y),
+                               .filter_gradient = filter_gradient->data<T>(),
+                               .dx = dx != nullptr ? dx->data<T>() : nullptr};
+    if constexpr (std::is_same_v<T, float>) {
+      return Run(c, g, pool, data);
+    } else {
+      if (onednn::HasBfloat16()) {
+        const Status status = bfloat16_.Run(c, g, pool, data);
+        if (status.code() != Code::kUnimplemented) return status;
+      }
+      std::vector<Tensor> floats;
+      const auto widened = [&](const T* there, int input) -> Result<const float*> {
+        if (there == nullptr) return nullptr;
+        MG_ASSIGN_OR_RETURN(Tensor wide, ToFloat<T>(c, c.input(input)));
+        floats.push_back(std::move(wide));
+        return floats.back().data<float>();
+      };
+      BackpropData<float> wide;
+      MG_ASSIGN_OR_RETURN(wide.x, widened(data.x, 0));
+      MG_ASSIGN_OR_RETURN(wide.filter, widened(data.filter, 3));
+      MG_ASSIGN_OR_RETURN(wide.dy, widened(data.dy, 2));
+      MG_ASSIGN_OR_RETURN(wide.pool_x, widened(data.pool_x, pool_x));
+      MG_ASSIGN_OR_RETURN(wide.pool_y, widened(data.pool_y, pool_y));
+      MG_ASSIGN_OR_RETURN(Tensor sums, c.AllocateTemp(DT_FLOAT, filter_shape));
+      wide.filter_gradient = sums.data<float>();
+      Tensor wide_dx;
+      if (dx != nullptr) {
+        MG_ASSIGN_OR_RETURN(wide_dx, c.AllocateTemp(DT_FLOAT, x.shape()));
+        wide.dx = wide_dx.data<float>();
+      }
+      MG_RETURN_IF_ERROR(Run(c, g, pool, wide));
+      FromFloat<T>(c, sums, filter_gradient);
+      if (dx != nullptr) FromFloat<T>(c, wide_dx, dx);
+      return Status();
     }
-    const Status status = onednn_.Run(c, g, pool, data);
-    return status.code() == Code::kUnimplemented ? RunPlain(c, g, pool, data) : status;
   }
 
  private:
+  Status Run(KernelContext& c, const Geometry& g, const pool::Geometry& pool,
+             const BackpropData<float>& data) {
+    const Status status = float_.Run(c, g, pool, data);
+    return status.code() == Code::kUnimplemented ? RunPlain(c, g, pool, data) : status;
+  }
+
   Status RunPlain(KernelContext& c, const Geometry& g, const pool::Geometry& pool,
-                  const BackpropData& data) {
+                  const BackpropData<float>& data) {
     const float* dy = data.dy;
     Tensor spread;
     if (pooled_) {
@@ -285,8 +374,8 @@ class BackpropKernel : public Kernel {
 
   Attrs attrs_, pool_attrs_;
   bool wants_dx_ = false, pooled_ = false;
-  FourierConv fourier_;
-  OnednnBackprop onednn_;
+  LibraryBackprop<float> float_;
+  OfBfloat16<T, LibraryBackprop> bfloat16_;
 };
 
 }  // namespace
@@ -311,8 +400,10 @@ void RegisterCpu(KernelRegistry* registry) {
       {.op = "Conv3DBackpropFilter", .types = {{"T", kDTypeOf<T>}}});
   MG_FLOAT_TYPES(ADD)
 #undef ADD
-  registry->Add<BackpropKernel>(
+  registry->Add<BackpropKernel<float>>(
       {.op = "_Conv2DBackprop", .types = {{"T", DT_FLOAT}}, .host_args = {"filter_sizes"}});
+  registry->Add<BackpropKernel<bfloat16>>(
+      {.op = "_Conv2DBackprop", .types = {{"T", DT_BFLOAT16}}, .host_args = {"filter_sizes"}});
 }
 
 }  // namespace monograph::ops::conv

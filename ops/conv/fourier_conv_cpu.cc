@@ -2,11 +2,15 @@
 // all three are shared out among threads. A transform yields [frequency][image][2 C]: real parts of
 // the channels, then imaginary parts. So a complex product X conj(W) is one real product with a
 // matrix B (TransformFilter). The input's gradient is dY B^T; the filter's comes out of X^T dY.
+//
+// T is the type of images and filters, and of their spectra, which so take half the memory and half
+// the time with bfloat16. Transforms, and sums of the filter's gradient, are of floats.
 #include "ops/conv/fourier_conv_cpu.h"
 
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cstring>
 #include <functional>
 
@@ -28,7 +32,6 @@ using fourier::Lanes;
 constexpr int64_t kPair = 2 * kLanes;  // channels of one transform: two vectors
 // Keeps matrices from being a power of two apart, which would put them into the same cache lines.
 constexpr int64_t kGap = 16;
-constexpr int64_t kFloat = sizeof(float);
 // Spectra of a block of images: about what a core's second-level cache holds. Blocks of 2.5 MB and
 // of 10 MB take the same time within 5 %; blocks of 1 MB take 10 % longer.
 constexpr int64_t kBlockBytes = 4 << 20;
@@ -40,6 +43,21 @@ Lanes Load(const float* from) {
 }
 void Store(float* to, Lanes v) { std::memcpy(to, &v, sizeof(v)); }
 
+using Words = uint32_t __attribute__((vector_size(sizeof(Lanes))));
+using HalfWords = uint16_t __attribute__((vector_size(sizeof(Lanes) / 2)));
+
+Lanes Load(const bfloat16* from) {
+  HalfWords upper;
+  std::memcpy(&upper, from, sizeof(upper));
+  return std::bit_cast<Lanes>(__builtin_convertvector(upper, Words) << 16);
+}
+// Rounded to the nearest. A NaN stays one: its lower half is zero, as in all that come of bfloat16.
+void Store(bfloat16* to, Lanes v) {
+  const Words bits = std::bit_cast<Words>(v);
+  const auto upper = __builtin_convertvector((bits + 0x7fff + ((bits >> 16) & 1)) >> 16, HalfWords);
+  std::memcpy(static_cast<void*>(to), &upper, sizeof(upper));
+}
+
 // Pixels after which what a window sees beyond one border is the zeros beyond the other one; 0: too
 // many.
 int64_t Period(const Window& w) {
@@ -48,10 +66,11 @@ int64_t Period(const Window& w) {
 }
 
 // The transform of images with so many channels, for one image after another.
+template <typename T>
 struct Spectrum {
   int64_t channels, step;  // between frequencies
   Tensor memory;
-  float* at(int64_t image) { return memory.data<float>() + image * 2 * channels; }
+  T* at(int64_t image) { return memory.data<T>() + image * 2 * channels; }
 };
 
 struct Images {
@@ -61,7 +80,8 @@ struct Images {
 };
 
 struct Sizes {
-  explicit Sizes(const Geometry& g)
+  // `size`: of an element, in bytes.
+  Sizes(const Geometry& g, int64_t size)
       : n(std::max(Period(g.rows), Period(g.columns))),
         frequencies(fourier::Frequencies(n)),
         input{Whole(g.rows.in), Whole(g.columns.in), g.ic},
@@ -69,7 +89,7 @@ struct Sizes {
         rows(Taps(g.rows)),
         columns(Taps(g.columns)),
         filter_step(4 * g.ic * g.oc + kGap) {
-    const int64_t image = frequencies * 2 * (g.ic + g.oc) * kFloat;
+    const int64_t image = frequencies * 2 * (g.ic + g.oc) * size;
     const int64_t most = std::clamp<int64_t>(kBlockBytes / image, 1, g.n);
     const int64_t blocks = (g.n + most - 1) / most;
     images = (g.n + blocks - 1) / blocks;
@@ -78,13 +98,15 @@ struct Sizes {
   Extent Taps(const Window& w) const {
     return {static_cast<int>(n - w.pad_before), static_cast<int>(w.size)};
   }
-  Result<Spectrum> MakeSpectrum(KernelContext& c, int64_t channels) const {
-    Spectrum made{channels, images * 2 * channels + kGap, {}};
-    MG_ASSIGN_OR_RETURN(made.memory, c.AllocateTemp(DT_FLOAT, Shape{frequencies * made.step}));
+  template <typename T>
+  Result<Spectrum<T>> MakeSpectrum(KernelContext& c, int64_t channels) const {
+    Spectrum<T> made{channels, images * 2 * channels + kGap, {}};
+    MG_ASSIGN_OR_RETURN(made.memory, c.AllocateTemp(kDTypeOf<T>, Shape{frequencies * made.step}));
     return made;
   }
+  template <typename T>
   Result<Tensor> MakeFilter(KernelContext& c) const {
-    return c.AllocateTemp(DT_FLOAT, Shape{frequencies * filter_step});
+    return c.AllocateTemp(kDTypeOf<T>, Shape{frequencies * filter_step});
   }
 
   int64_t n, frequencies;
@@ -108,19 +130,20 @@ void Backward(int64_t n, Extent rows, Extent columns, const Get& get, const Stor
           : fourier::Backward<32>(rows, columns, get, store);
 }
 
-void TransformImage(const Sizes& s, const Images& shape, const float* image, Spectrum& to,
+template <typename T>
+void TransformImage(const Sizes& s, const Images& shape, const T* image, Spectrum<T>& to,
                     int64_t index) {
   const int64_t channels = shape.channels;
   for (int64_t channel = 0; channel < channels; channel += kPair) {
-    float* const target = to.at(index) + channel;
+    T* const target = to.at(index) + channel;
     Forward(
         s.n, shape.rows, shape.columns,
         [&](int i, int j, Lanes* a, Lanes* b) {
-          const float* pixel = image + (i * shape.columns.count + j) * channels + channel;
+          const T* pixel = image + (i * shape.columns.count + j) * channels + channel;
           *a = Load(pixel), *b = Load(pixel + kLanes);
         },
         [&](int f, Lanes re_a, Lanes im_a, Lanes re_b, Lanes im_b) {
-          float* const p = target + f * to.step;
+          T* const p = target + f * to.step;
           Store(p, re_a), Store(p + kLanes, re_b);
           Store(p + channels, im_a), Store(p + channels + kLanes, im_b);
         });
@@ -137,24 +160,25 @@ bool AllZero(const Lanes& v) {
 }
 
 // Returns whether all is finite.
-bool RestoreImage(const Sizes& s, Spectrum& from, int64_t index, const float* bias, bool relu,
-                  const Images& shape, float* image) {
+template <typename T>
+bool RestoreImage(const Sizes& s, Spectrum<T>& from, int64_t index, const T* bias, bool relu,
+                  const Images& shape, T* image) {
   const int64_t channels = shape.channels;
   const float scale = Scale(s);
   Lanes excess{};  // NaN where a value is not finite
   for (int64_t channel = 0; channel < channels; channel += kPair) {
-    const float* const source = from.at(index) + channel;
+    const T* const source = from.at(index) + channel;
     Lanes bias_a{}, bias_b{};
     if (bias != nullptr) bias_a = Load(bias + channel), bias_b = Load(bias + channel + kLanes);
     Backward(
         s.n, shape.rows, shape.columns,
         [&](int f, Lanes* re_a, Lanes* im_a, Lanes* re_b, Lanes* im_b) {
-          const float* const p = source + f * from.step;
+          const T* const p = source + f * from.step;
           *re_a = Load(p), *re_b = Load(p + kLanes);
           *im_a = Load(p + channels), *im_b = Load(p + channels + kLanes);
         },
         [&](int i, int j, Lanes a, Lanes b) {
-          float* const pixel = image + (i * shape.columns.count + j) * channels + channel;
+          T* const pixel = image + (i * shape.columns.count + j) * channels + channel;
           a = a * scale + bias_a, b = b * scale + bias_b;
           excess += (a - a) + (b - b);
           if (relu) a = a < 0 ? Lanes{} : a, b = b < 0 ? Lanes{} : b;
@@ -168,20 +192,21 @@ bool RestoreImage(const Sizes& s, Spectrum& from, int64_t index, const float* bi
 //
 //         [ Re W  -Im W ]
 //     B = [ Im W   Re W ]      (2 C rows, 2 O columns)
-void TransformFilter(KernelContext& c, const Sizes& s, const float* filter, float* to) {
+template <typename T>
+void TransformFilter(KernelContext& c, const Sizes& s, const T* filter, T* to) {
   const int64_t ic = s.input.channels, oc = s.output.channels, pairs = oc / kPair;
   const auto body = [&](int64_t begin, int64_t end) {
     for (int64_t k = begin; k < end; ++k) {
       const int64_t i = k / pairs, o = k % pairs * kPair;
-      float *const upper = to + i * 2 * oc + o, *const lower = upper + ic * 2 * oc;
+      T *const upper = to + i * 2 * oc + o, *const lower = upper + ic * 2 * oc;
       Forward(
           s.n, s.rows, s.columns,
           [&](int row, int column, Lanes* a, Lanes* b) {
-            const float* tap = filter + ((row * s.columns.count + column) * ic + i) * oc + o;
+            const T* tap = filter + ((row * s.columns.count + column) * ic + i) * oc + o;
             *a = Load(tap), *b = Load(tap + kLanes);
           },
           [&](int f, Lanes re_a, Lanes im_a, Lanes re_b, Lanes im_b) {
-            float *const u = upper + f * s.filter_step, *const l = lower + f * s.filter_step;
+            T *const u = upper + f * s.filter_step, *const l = lower + f * s.filter_step;
             Store(u, re_a), Store(u + kLanes, re_b);
             Store(u + oc, -im_a), Store(u + oc + kLanes, -im_b);
             Store(l, im_a), Store(l + kLanes, im_b);
@@ -194,7 +219,8 @@ void TransformFilter(KernelContext& c, const Sizes& s, const float* filter, floa
 
 // The filter's gradient, X conj(dY) summed over images, of X^T dY: its four quarters are added and
 // subtracted on the way back. Returns whether all is finite.
-bool RestoreFilter(KernelContext& c, const Sizes& s, const float* from, float* gradient) {
+template <typename T>
+bool RestoreFilter(KernelContext& c, const Sizes& s, const float* from, T* gradient) {
   const int64_t ic = s.input.channels, oc = s.output.channels, pairs = oc / kPair;
   const float scale = Scale(s);
   std::atomic<bool> finite = true;  // default order: rarely written, read after the loop
@@ -211,7 +237,7 @@ bool RestoreFilter(KernelContext& c, const Sizes& s, const float* from, float* g
             *im_a = Load(l) - Load(u + oc), *im_b = Load(l + kLanes) - Load(u + oc + kLanes);
           },
           [&](int row, int column, Lanes a, Lanes b) {
-            float* const tap = gradient + ((row * s.columns.count + column) * ic + i) * oc + o;
+            T* const tap = gradient + ((row * s.columns.count + column) * ic + i) * oc + o;
             a = a * scale, b = b * scale;
             excess += (a - a) + (b - b);
             Store(tap, a), Store(tap + kLanes, b);
@@ -233,6 +259,7 @@ class FourierConv::Products {
     int64_t n, ic, oc, images, block;  // `block`: images that spectra have room for
     Kind kind;
     bool add;  // to what is there
+    memory::data_type type;
     friend bool operator==(const Key&, const Key&) = default;
   };
 
@@ -242,7 +269,8 @@ class FourierConv::Products {
     return made;
   }
 
-  Status Run(KernelContext& c, const float* a, const float* b, float* to) {
+  template <typename T, typename Sum>
+  Status Run(KernelContext& c, const T* a, const T* b, Sum* to) {
     FirstFailure failure;
     const auto body = [&](int64_t begin, int64_t end) {
       onednn::SingleThread single;
@@ -265,7 +293,7 @@ class FourierConv::Products {
     const auto matrix = [&](int64_t rows, int64_t columns, int64_t step, bool turned) {
       const memory::dims strides =
           turned ? memory::dims{step, 1, rows} : memory::dims{step, columns, 1};
-      return memory::desc({group, rows, columns}, memory::data_type::f32, strides);
+      return memory::desc({group, rows, columns}, k.type, strides);
     };
     switch (k.kind) {
       case Kind::kForward:
@@ -280,7 +308,7 @@ class FourierConv::Products {
         break;
       case Kind::kFilter:
         a_ = matrix(c, k.images, x, true), b_ = matrix(k.images, o, y, false);
-        to_ = matrix(c, o, w, false);
+        to_ = memory::desc({group, c, o}, memory::data_type::f32, memory::dims{w, o, 1});
         a_step_ = x, b_step_ = y, to_step_ = w;
         break;
     }
@@ -297,7 +325,7 @@ class FourierConv::Products {
     primitive_ = dnnl::matmul(desc);
   }
 
-  Status RunGroup(const float* a, const float* b, float* to) {
+  Status RunGroup(const void* a, const void* b, void* to) {
     std::unique_ptr<onednn::Frame> frame;
     MG_RETURN_IF_ERROR(onednn::Guarded([&] {
       frame = frames_.Take([&] {
@@ -323,9 +351,11 @@ class FourierConv::Products {
 };
 
 struct FourierConv::Plans {
+  template <typename T>
   Result<std::shared_ptr<Products>> Get(const Sizes& s, Products::Kind kind, int64_t images,
                                         bool add = false) {
-    const Products::Key key{s.n, s.input.channels, s.output.channels, images, s.images, kind, add};
+    const Products::Key key{s.n, s.input.channels,  s.output.channels, images, s.images, kind,
+                            add, onednn::kTypeOf<T>};
     return cache.Get(key, [&] { return Products::Make(key); });
   }
   PlanCache<Products::Key, Products> cache;
@@ -343,19 +373,19 @@ bool FourierConv::Fits(const Geometry& g) {
   // Images enough to pay for the filter's transform, which must not be too large for a cache.
   if (!many(g.ic) || !many(g.oc) || g.n < 32) return false;
   const int64_t products = 4 * fourier::Frequencies(std::max(Period(g.rows), Period(g.columns)));
-  if (products * g.ic * g.oc * kFloat > 32 << 20) return false;
+  if (products * g.ic * g.oc * int64_t{sizeof(float)} > 32 << 20) return false;
   // And multiplications saved enough to pay for those of images.
   return g.rows.out * g.columns.out * g.rows.size * g.columns.size >= 4 * products;
 }
 
+template <typename T>
 Result<bool> FourierConv::Forward(KernelContext& c, const Geometry& g, const FusedOps& fused,
-                                  const float* input, const float* filter, const float* bias,
-                                  float* out) {
-  const Sizes s(g);
-  MG_ASSIGN_OR_RETURN(Tensor weights, s.MakeFilter(c));
-  MG_ASSIGN_OR_RETURN(Spectrum x, s.MakeSpectrum(c, g.ic));
-  MG_ASSIGN_OR_RETURN(Spectrum y, s.MakeSpectrum(c, g.oc));
-  TransformFilter(c, s, filter, weights.data<float>());
+                                  const T* input, const T* filter, const T* bias, T* out) {
+  const Sizes s(g, sizeof(T));
+  MG_ASSIGN_OR_RETURN(Tensor weights, s.MakeFilter<T>(c));
+  MG_ASSIGN_OR_RETURN(Spectrum<T> x, s.MakeSpectrum<T>(c, g.ic));
+  MG_ASSIGN_OR_RETURN(Spectrum<T> y, s.MakeSpectrum<T>(c, g.oc));
+  TransformFilter(c, s, filter, weights.data<T>());
   std::atomic<bool> finite = true;  // default order: rarely written, read after the loop
   for (int64_t first = 0; first < g.n; first += s.images) {
     const int64_t images = std::min(s.images, g.n - first);
@@ -370,29 +400,30 @@ Result<bool> FourierConv::Forward(KernelContext& c, const Geometry& g, const Fus
           finite = false;
       }
     };
-    MG_ASSIGN_OR_RETURN(const auto products, plans_->Get(s, Products::Kind::kForward, images));
+    MG_ASSIGN_OR_RETURN(const auto products, plans_->Get<T>(s, Products::Kind::kForward, images));
     c.ParallelFor(images, Cost(s.n) * g.ic / kPair, std::ref(transform));
-    MG_RETURN_IF_ERROR(products->Run(c, x.at(0), weights.data<float>(), y.at(0)));
+    MG_RETURN_IF_ERROR(products->Run(c, x.at(0), weights.data<T>(), y.at(0)));
     c.ParallelFor(images, Cost(s.n) * g.oc / kPair, std::ref(restore));
   }
   return finite.load();
 }
 
+template <typename T>
 Result<bool> FourierConv::Backprop(KernelContext& c, const Geometry& g, const pool::Geometry& pool,
-                                   const BackpropData& data) {
-  const Sizes s(g);
-  MG_ASSIGN_OR_RETURN(Spectrum x, s.MakeSpectrum(c, g.ic));
-  MG_ASSIGN_OR_RETURN(Spectrum dy, s.MakeSpectrum(c, g.oc));
+                                   const BackpropData<T>& data) {
+  const Sizes s(g, sizeof(T));
+  MG_ASSIGN_OR_RETURN(Spectrum<T> x, s.MakeSpectrum<T>(c, g.ic));
+  MG_ASSIGN_OR_RETURN(Spectrum<T> dy, s.MakeSpectrum<T>(c, g.oc));
   Tensor weights, sums, spread;
   if (data.dx != nullptr) {
-    MG_ASSIGN_OR_RETURN(weights, s.MakeFilter(c));
-    TransformFilter(c, s, data.filter, weights.data<float>());
+    MG_ASSIGN_OR_RETURN(weights, s.MakeFilter<T>(c));
+    TransformFilter(c, s, data.filter, weights.data<T>());
   }
   if (data.filter_gradient != nullptr) {
-    MG_ASSIGN_OR_RETURN(sums, s.MakeFilter(c));
+    MG_ASSIGN_OR_RETURN(sums, s.MakeFilter<float>(c));
   }
   if (data.pool_x != nullptr) {
-    MG_ASSIGN_OR_RETURN(spread, c.AllocateTemp(DT_FLOAT, Shape{s.images * g.output_image()}));
+    MG_ASSIGN_OR_RETURN(spread, c.AllocateTemp(kDTypeOf<T>, Shape{s.images * g.output_image()}));
   }
   std::atomic<bool> finite = true;  // default order: rarely written, read after the loop
   for (int64_t first = 0; first < g.n; first += s.images) {
@@ -400,11 +431,11 @@ Result<bool> FourierConv::Backprop(KernelContext& c, const Geometry& g, const po
     const auto transform = [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const int64_t image = first + i, at = image * pool.pooled.sn;
-        const float* gradient = data.dy + image * g.output_image();
+        const T* gradient = data.dy + image * g.output_image();
         if (data.pool_x != nullptr) {
-          float* const own = spread.data<float>() + i * g.output_image();
-          pool::MaxGradient<float>::Run(pool, 1, data.pool_x + image * pool.image.sn,
-                                        data.pool_y + at, data.dy + at, own);
+          T* const own = spread.data<T>() + i * g.output_image();
+          pool::MaxGradient<T>::Run(pool, 1, data.pool_x + image * pool.image.sn, data.pool_y + at,
+                                    data.dy + at, own);
           gradient = own;
         }
         TransformImage(s, s.output, gradient, dy, i);
@@ -415,19 +446,20 @@ Result<bool> FourierConv::Backprop(KernelContext& c, const Geometry& g, const po
     c.ParallelFor(images, Cost(s.n) * (g.ic + g.oc) / kPair, std::ref(transform));
     if (data.filter_gradient != nullptr) {
       MG_ASSIGN_OR_RETURN(const auto products,
-                          plans_->Get(s, Products::Kind::kFilter, images, first > 0));
+                          plans_->Get<T>(s, Products::Kind::kFilter, images, first > 0));
       MG_RETURN_IF_ERROR(products->Run(c, x.at(0), dy.at(0), sums.data<float>()));
     }
     if (data.dx == nullptr) continue;
     const auto restore = [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
-        if (!RestoreImage(s, x, i, nullptr, false, s.input,
+        const T* const no_bias = nullptr;
+        if (!RestoreImage(s, x, i, no_bias, false, s.input,
                           data.dx + (first + i) * g.input_image()))
           finite = false;
       }
     };
-    MG_ASSIGN_OR_RETURN(const auto products, plans_->Get(s, Products::Kind::kInput, images));
-    MG_RETURN_IF_ERROR(products->Run(c, dy.at(0), weights.data<float>(), x.at(0)));
+    MG_ASSIGN_OR_RETURN(const auto products, plans_->Get<T>(s, Products::Kind::kInput, images));
+    MG_RETURN_IF_ERROR(products->Run(c, dy.at(0), weights.data<T>(), x.at(0)));
     c.ParallelFor(images, Cost(s.n) * g.ic / kPair, std::ref(restore));
   }
   if (data.filter_gradient != nullptr &&
@@ -435,5 +467,14 @@ Result<bool> FourierConv::Backprop(KernelContext& c, const Geometry& g, const po
     finite = false;
   return finite.load();
 }
+
+#define MG_INSTANTIATE(T)                                                                      \
+  template Result<bool> FourierConv::Forward(KernelContext&, const Geometry&, const FusedOps&, \
+                                             const T*, const T*, const T*, T*);                \
+  template Result<bool> FourierConv::Backprop(KernelContext&, const Geometry&,                 \
+                                              const pool::Geometry&, const BackpropData<T>&);
+MG_INSTANTIATE(float)
+MG_INSTANTIATE(bfloat16)
+#undef MG_INSTANTIATE
 
 }  // namespace monograph::ops::conv

@@ -1,10 +1,11 @@
-// Convolutions of floats in the frequency domain, where a window is one product of each frequency
-// instead of one for each of its elements (Mathieu, Henaff, LeCun: Fast Training of Convolutional
-// Networks through FFTs, 2013): for windows of 5x5 or larger with many channels, a tenth of the
-// multiplications.
+// Convolutions of floats and of bfloat16 in the frequency domain, where a window is one product of
+// each frequency instead of one for each of its elements (Mathieu, Henaff, LeCun: Fast Training of
+// Convolutional Networks through FFTs, 2013): for windows of 5x5 or larger with many channels, a
+// tenth of the multiplications.
 //
 // Each result carries the rounding of its whole image: an error relative to the largest value of
-// the image, not to the result itself, and exact zeros become small numbers. A NaN or an infinity
+// the image, not to the result itself, and exact zeros become small numbers: up to 2e-6 of that
+// value with floats, and one rounding of it (1/256) with bfloat16. A NaN or an infinity
 // would spread over its image; results that are not finite are given up, so that the caller
 // computes them in the direct way. Bits do not depend on the number of threads.
 #pragma once
@@ -31,12 +32,15 @@ class FourierConv {
   // for the transforms.
   static bool Fits(const Geometry& g);
 
-  // Both return false if some result is not finite. REQUIRES: Fits(g).
-  Result<bool> Forward(KernelContext& c, const Geometry& g, const FusedOps& fused,
-                       const float* input, const float* filter, const float* bias, float* out);
+  // Both return false if some result is not finite. T: float or bfloat16, always the same one.
+  // REQUIRES: Fits(g).
+  template <typename T>
+  Result<bool> Forward(KernelContext& c, const Geometry& g, const FusedOps& fused, const T* input,
+                       const T* filter, const T* bias, T* out);
   // Of the two gradients each may be nullptr. `pool` counts if data.pool_x is there.
+  template <typename T>
   Result<bool> Backprop(KernelContext& c, const Geometry& g, const pool::Geometry& pool,
-                        const BackpropData& data);
+                        const BackpropData<T>& data);
 
  private:
   class Products;

@@ -12,8 +12,11 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <string_view>
+#include <type_traits>
 
 #include "base/first_failure.h"
+#include "ops/cpu/kernel_util.h"
 #include "ops/cpu/onednn_api_cpu.h"
 #include "ops/cpu/onednn_cpu.h"
 #include "ops/plan_cache.h"
@@ -24,12 +27,14 @@ namespace {
 
 using dnnl::memory;
 
-// One size of chunk: a primitive on `images` images, between reorders.
+// One size of chunk: a primitive on `images` images, between reorders. T: float or bfloat16.
+template <typename T>
 class Chunk {
  public:
   Chunk(Mode mode, const Geometry& g, const FusedOps& fused, int64_t images)
       : mode_(mode), images_(images), bias_(fused.bias) {
-    const auto f32 = memory::data_type::f32;
+    constexpr auto kType = onednn::kTypeOf<T>;
+    const auto filter_type = mode == Mode::kBackpropFilter ? memory::data_type::f32 : kType;
     const auto any = memory::format_tag::any;
     using Tag = memory::format_tag;
     const auto plain = g.volume ? g.nchw ? Tag::ncdhw : Tag::ndhwc : g.nchw ? Tag::nchw : Tag::nhwc;
@@ -54,8 +59,9 @@ class Chunk {
                        before = dims({}, [](const Window&w) { return w.pad_before; }),
                        after = dims({}, [](const Window&w) { return w.pad_after; });
     const auto images_tag = PlainIsFaster(mode, g) ? plain : any;
-    const memory::desc src_any(src, f32, images_tag), dst_any(dst, f32, images_tag),
-        weights_any(weights, f32, any), bias(memory::dims{g.oc}, f32, memory::format_tag::x);
+    const memory::desc src_any(src, kType, images_tag), dst_any(dst, kType, images_tag),
+        weights_any(weights, kType, any), filter_gradient(weights, memory::data_type::f32, any),
+        bias(memory::dims{g.oc}, kType, memory::format_tag::x);
     const auto direct = dnnl::algorithm::convolution_direct;
 
     dnnl::primitive_attr attr = onednn::UserScratchpad();
@@ -70,6 +76,7 @@ class Chunk {
                                           weights_any, dst_any, strides, dilations, before, after);
     switch (mode) {
       case Mode::kForward:
+        RefuseSlow(forward);
         src_ = forward.src_desc(), dst_ = forward.dst_desc(), weights_ = forward.weights_desc(),
         bias_desc_ = bias;
         scratchpad_ = forward.scratchpad_desc();
@@ -79,6 +86,7 @@ class Chunk {
         const auto backward = onednn::DescribeBackward<dnnl::convolution_backward_data>(
             onednn::Engine(), onednn::UserScratchpad(), forward, direct, src_any, weights_any,
             dst_any, strides, dilations, before, after);
+        RefuseSlow(backward);
         src_ = backward.diff_src_desc(), dst_ = backward.diff_dst_desc(),
         weights_ = backward.weights_desc();
         scratchpad_ = backward.scratchpad_desc();
@@ -87,8 +95,9 @@ class Chunk {
       }
       case Mode::kBackpropFilter: {
         const auto backward = onednn::DescribeBackward<dnnl::convolution_backward_weights>(
-            onednn::Engine(), onednn::UserScratchpad(), forward, direct, src_any, weights_any,
+            onednn::Engine(), onednn::UserScratchpad(), forward, direct, src_any, filter_gradient,
             dst_any, strides, dilations, before, after);
+        RefuseSlow(backward);
         src_ = backward.src_desc(), dst_ = backward.diff_dst_desc(),
         weights_ = backward.diff_weights_desc();
         scratchpad_ = backward.scratchpad_desc();
@@ -96,14 +105,16 @@ class Chunk {
         break;
       }
     }
-    plain_src_ = memory::desc(src, f32, plain);
-    plain_dst_ = memory::desc(dst, f32, plain);
-    plain_weights_ = memory::desc(weights, f32,
+    plain_src_ = memory::desc(src, kType, plain);
+    plain_dst_ = memory::desc(dst, kType, plain);
+    plain_weights_ = memory::desc(weights, filter_type,
                                   g.volume  ? Tag::dhwio
                                   : grouped ? Tag::hwigo
                                             : Tag::hwio);
-    same_src_ = src_ == plain_src_ || (g.ic == 1 && src_ == memory::desc(src, f32, channels_first));
-    same_dst_ = dst_ == plain_dst_ || (g.oc == 1 && dst_ == memory::desc(dst, f32, channels_first));
+    same_src_ =
+        src_ == plain_src_ || (g.ic == 1 && src_ == memory::desc(src, kType, channels_first));
+    same_dst_ =
+        dst_ == plain_dst_ || (g.oc == 1 && dst_ == memory::desc(dst, kType, channels_first));
     same_weights_ = weights_ == plain_weights_;
   }
 
@@ -112,16 +123,17 @@ class Chunk {
   bool same_weights() const { return same_weights_; }
 
   // Filter between HWIO and the primitive's layout. REQUIRES: SingleThread.
-  Status PackFilter(const float* hwio, void* packed) {
+  Status PackFilter(const T* hwio, void* packed) {
     return Move(&packers_, plain_weights_, hwio, weights_, packed);
   }
+  // A gradient, which is of floats.
   Status UnpackFilter(const void* packed, float* hwio) {
     return Move(&unpackers_, weights_, packed, plain_weights_, hwio);
   }
 
   // `src` and `dst` are the chunk's images in plain layout, whichever of them the mode reads or
   // writes; `filter` is packed. REQUIRES: SingleThread.
-  Status Run(const float* src, const void* filter, const float* bias, const float* dst) {
+  Status Run(const T* src, const void* filter, const T* bias, const T* dst) {
     std::unique_ptr<onednn::Frame> frame;
     MG_RETURN_IF_ERROR(onednn::Guarded([&] { frame = frames_.Take([&] { return MakeFrame(); }); }));
     frame->Bind(0, src);
@@ -179,15 +191,23 @@ class Chunk {
   }
 
  private:
+  // Of some layers oneDNN has only its reference code for bfloat16; as floats they are faster.
+  static void RefuseSlow(const dnnl::primitive_desc_base& desc) {
+    if (std::is_same_v<T, bfloat16> && std::string_view(desc.impl_info_str()).starts_with("ref"))
+      throw dnnl::error(dnnl_unimplemented, "a convolution of bfloat16 by reference code");
+  }
+
   // With few input channels blocks would stay half empty: plain NHWC wins by 0.03 to 0.1 forward
   // and by 0.05 to 0.6 for the filter's gradient. On Intel's cores with AVX-512, oneDNN 2.6, time
   // of plain NHWC relative to that of blocked layouts with their reorders, in chunks, for the
   // layers of ResNet-50 and of the MNIST CNN: forward 0.58 to 0.95, but 1.64 with a filter of 9 MB;
   // gradients 0.60 to 1.04.
+  // Of bfloat16 plain NHWC takes the time of blocked layouts alone (MNIST CNN, AMD, oneDNN 2.6).
   static bool PlainIsFaster(Mode mode, const Geometry& g) {
     constexpr int64_t kLargeFilter = 1 << 20;  // elements
     if (g.nchw) return false;
     if (!onednn::PlainConvolutionIsRight(g.ic, g.columns.stride, g.columns.out)) return false;
+    if (std::is_same_v<T, bfloat16>) return true;
     if (onednn::IntelAvx512()) return mode != Mode::kForward || g.filter() < kLargeFilter;
     if (mode == Mode::kBackpropInput) return false;
     return g.ic <= (mode == Mode::kForward ? 8 : 16);
@@ -264,7 +284,10 @@ class Chunk {
 };
 
 // A whole batch: equal chunks, and perhaps a smaller last one.
+template <typename T>
 class Batch {
+  using Chunk = conv::Chunk<T>;
+
  public:
   static Result<std::shared_ptr<Batch>> Make(Mode mode, const Geometry& g, const FusedOps& fused) {
     auto batch = std::make_shared<Batch>();
@@ -285,7 +308,7 @@ class Batch {
     Tensor whole, tail;
     const void *of_whole = nullptr, *of_tail = nullptr;
   };
-  Result<Packed> Pack(KernelContext& c, const float* filter) {
+  Result<Packed> Pack(KernelContext& c, const T* filter) {
     Packed packed{.of_whole = filter, .of_tail = filter};
     const auto pack = [&](Chunk& chunk, Tensor* memory, const void** result) -> Status {
       if (chunk.same_weights()) return Status();
@@ -300,8 +323,7 @@ class Batch {
   }
 
   // Forward and the input's gradient: chunks are independent.
-  Status RunImages(KernelContext& c, const float* src, const float* filter, const float* bias,
-                   const float* dst) {
+  Status RunImages(KernelContext& c, const T* src, const T* filter, const T* bias, const T* dst) {
     MG_ASSIGN_OR_RETURN(const Packed packed, Pack(c, filter));
     return ForChunks(c, chunks_, [&](int64_t i) {
       const int64_t first = i * whole_->images();
@@ -314,7 +336,7 @@ class Batch {
 
   // The filter's gradient: each of `sums` adds up a run of chunks; then the sums are added in
   // order.
-  Status RunFilter(KernelContext& c, const float* src, const float* dst, float* gradient) {
+  Status RunFilter(KernelContext& c, const T* src, const T* dst, T* gradient) {
     return SumChunks(c, gradient, [&](Chunk& chunk, int64_t first, void* sum) {
       return chunk.Run(src + first * g_.input_image(), sum, nullptr,
                        dst + first * g_.output_image());
@@ -323,7 +345,23 @@ class Batch {
 
   // run(chunk, its first image, memory for its packed gradient of the filter).
   template <typename Fn>
-  Status SumChunks(KernelContext& c, float* gradient, const Fn& run) {
+  Status SumChunks(KernelContext& c, T* gradient, const Fn& run) {
+    if constexpr (std::is_same_v<T, float>) {
+      return SumToFloats(c, gradient, run);
+    } else {
+      MG_ASSIGN_OR_RETURN(Tensor sums, c.AllocateTemp(DT_FLOAT, Shape{g_.filter()}));
+      MG_RETURN_IF_ERROR(SumToFloats(c, sums.data<float>(), run));
+      FromFloats(sums.data<float>(), gradient, g_.filter());
+      return Status();
+    }
+  }
+
+  Chunk& whole() { return *whole_; }
+  Chunk* tail() { return tail_.get(); }
+
+ private:
+  template <typename Fn>
+  Status SumToFloats(KernelContext& c, float* gradient, const Fn& run) {
     constexpr int64_t kMaxSumBytes = 32 << 20;
     const auto bytes = static_cast<int64_t>(whole_->weights_bytes());
     const int64_t floats = bytes / static_cast<int64_t>(sizeof(float));
@@ -366,13 +404,10 @@ class Batch {
     return Status();
   }
 
-  Chunk& whole() { return *whole_; }
-  Chunk* tail() { return tail_.get(); }
-
- private:
   static int64_t ImagesPerChunk(const Geometry& g) {
     constexpr int64_t kChunkBytes = 1 << 20;
-    const int64_t image = std::max<int64_t>(1, (g.input_image() + g.output_image()) * 4);
+    const int64_t image =
+        std::max<int64_t>(1, (g.input_image() + g.output_image()) * int64_t{sizeof(T)});
     const int64_t most = std::clamp<int64_t>(kChunkBytes / image, 1, g.n);
     for (int64_t images = most; images > most / 2; --images) {
       if (g.n % images == 0) return images;
@@ -420,16 +455,23 @@ Status CheckFits(const Geometry& g) {
   return fits ? Status() : Unimplemented("a convolution that is too large for oneDNN");
 }
 
-// The bits of the largest magnitude; those of a NaN are above infinity's.
+// The bits of the largest magnitude, as a float; those of a NaN are above infinity's.
 uint32_t LargestBits(const float* x, int64_t n) {
   uint32_t largest = 0;
   for (int64_t i = 0; i < n; ++i)
     largest = std::max(largest, std::bit_cast<uint32_t>(x[i]) & 0x7fffffffu);
   return largest;
 }
+uint32_t LargestBits(const bfloat16* x, int64_t n) {
+  uint16_t largest = 0;
+  for (int64_t i = 0; i < n; ++i)
+    largest = std::max(largest, static_cast<uint16_t>(x[i].bits & 0x7fff));
+  return uint32_t{largest} << 16;
+}
 // False if no sum of products can leave the range of floats, even for a moment.
-bool MayGiveNaN(KernelContext& c, const Geometry& g, const float* input, const float* filter,
-                const float* bias) {
+template <typename T>
+bool MayGiveNaN(KernelContext& c, const Geometry& g, const T* input, const T* filter,
+                const T* bias) {
   // Default order: once per block, and read after the loop. The relaxed load is a first guess.
   std::atomic<uint32_t> largest{0};
   const auto images = [&](int64_t begin, int64_t end) {
@@ -450,12 +492,12 @@ bool MayGiveNaN(KernelContext& c, const Geometry& g, const float* input, const f
 
 }  // namespace
 
-struct OnednnConv::Plans {
-  Status Run(KernelContext& c, Mode mode, const Geometry& g, const FusedOps& fused,
-             const float* input, const float* filter, const float* bias, const float* dy,
-             float* out) {
-    MG_ASSIGN_OR_RETURN(const std::shared_ptr<Batch> batch,
-                        cache.Get(g.key(), [&] { return Batch::Make(mode, g, fused); }));
+template <typename T>
+struct OnednnConv<T>::Plans {
+  Status Run(KernelContext& c, Mode mode, const Geometry& g, const FusedOps& fused, const T* input,
+             const T* filter, const T* bias, const T* dy, T* out) {
+    MG_ASSIGN_OR_RETURN(const std::shared_ptr<Batch<T>> batch,
+                        cache.Get(g.key(), [&] { return Batch<T>::Make(mode, g, fused); }));
     switch (mode) {
       case Mode::kForward:
         return batch->RunImages(c, input, filter, bias, out);
@@ -467,16 +509,18 @@ struct OnednnConv::Plans {
     return batch->RunFilter(c, input, dy, out);
   }
 
-  PlanCache<Geometry::Key, Batch> cache;
+  PlanCache<Geometry::Key, Batch<T>> cache;
 };
 
-OnednnConv::OnednnConv()
+template <typename T>
+OnednnConv<T>::OnednnConv()
     : plain_(std::make_unique<Plans>()), without_relu_(std::make_unique<Plans>()) {}
-OnednnConv::~OnednnConv() = default;
+template <typename T>
+OnednnConv<T>::~OnednnConv() = default;
 
-Status OnednnConv::Run(KernelContext& c, Mode mode, const Geometry& g, const FusedOps& fused,
-                       const float* input, const float* filter, const float* bias, const float* dy,
-                       float* out) {
+template <typename T>
+Status OnednnConv<T>::Run(KernelContext& c, Mode mode, const Geometry& g, const FusedOps& fused,
+                          const T* input, const T* filter, const T* bias, const T* dy, T* out) {
   MG_RETURN_IF_ERROR(CheckFits(g));
   // oneDNN's fused relu makes 0 of a NaN.
   if (!fused.relu || !MayGiveNaN(c, g, input, filter, bias))
@@ -488,7 +532,11 @@ Status OnednnConv::Run(KernelContext& c, Mode mode, const Geometry& g, const Fus
   return Status();
 }
 
-class OnednnBackprop::Plan {
+template <typename T>
+class OnednnBackprop<T>::Plan {
+  using Batch = conv::Batch<T>;
+  using Chunk = conv::Chunk<T>;
+
  public:
   static Result<std::shared_ptr<Plan>> Make(const Geometry& g, bool input_gradient, bool pooled) {
     auto made = std::make_shared<Plan>();
@@ -501,8 +549,8 @@ class OnednnBackprop::Plan {
     return made;
   }
 
-  Status Run(KernelContext& c, const pool::Geometry& pool, const BackpropData& data) {
-    Batch::Packed packed;
+  Status Run(KernelContext& c, const pool::Geometry& pool, const BackpropData<T>& data) {
+    typename Batch::Packed packed;
     if (input_ != nullptr) {
       MG_ASSIGN_OR_RETURN(packed, input_->Pack(c, data.filter));
     }
@@ -510,7 +558,7 @@ class OnednnBackprop::Plan {
         c, data.filter_gradient, [&](Chunk& chunk, int64_t first, void* sum) -> Status {
           const bool whole = &chunk == &filter_->whole();
           auto& frames = whole ? whole_frames_ : tail_frames_;
-          std::unique_ptr<Chunk::BackpropFrame> f;
+          std::unique_ptr<typename Chunk::BackpropFrame> f;
           MG_RETURN_IF_ERROR(onednn::Guarded([&] {
             f = frames.Take([&] {
               Chunk* input = input_ == nullptr ? nullptr
@@ -523,9 +571,9 @@ class OnednnBackprop::Plan {
           f->frame.Bind(f->filter_gradient, sum);
           if (pooled_) {
             const int64_t at = first * pool.pooled.sn;
-            pool::MaxGradient<float>::Run(pool, chunk.images(), data.pool_x + first * pool.image.sn,
-                                          data.pool_y + at, data.dy + at,
-                                          static_cast<float*>(f->frame.data(f->dy)));
+            pool::MaxGradient<T>::Run(pool, chunk.images(), data.pool_x + first * pool.image.sn,
+                                      data.pool_y + at, data.dy + at,
+                                      static_cast<T*>(f->frame.data(f->dy)));
           } else {
             f->frame.Bind(f->dy, data.dy + first * g_.output_image());
           }
@@ -543,23 +591,32 @@ class OnednnBackprop::Plan {
   Geometry g_;
   bool pooled_ = false;
   std::shared_ptr<Batch> filter_, input_;
-  onednn::FramePool<Chunk::BackpropFrame> whole_frames_, tail_frames_;
+  onednn::FramePool<typename Chunk::BackpropFrame> whole_frames_, tail_frames_;
 };
 
-struct OnednnBackprop::Plans {
+template <typename T>
+struct OnednnBackprop<T>::Plans {
   PlanCache<Geometry::Key, Plan> cache;
 };
 
-OnednnBackprop::OnednnBackprop() : plans_(std::make_unique<Plans>()) {}
-OnednnBackprop::~OnednnBackprop() = default;
+template <typename T>
+OnednnBackprop<T>::OnednnBackprop() : plans_(std::make_unique<Plans>()) {}
+template <typename T>
+OnednnBackprop<T>::~OnednnBackprop() = default;
 
-Status OnednnBackprop::Run(KernelContext& c, const Geometry& g, const pool::Geometry& pool,
-                           const BackpropData& data) {
+template <typename T>
+Status OnednnBackprop<T>::Run(KernelContext& c, const Geometry& g, const pool::Geometry& pool,
+                              const BackpropData<T>& data) {
   MG_RETURN_IF_ERROR(CheckFits(g));
   MG_ASSIGN_OR_RETURN(const std::shared_ptr<Plan> plan, plans_->cache.Get(g.key(), [&] {
     return Plan::Make(g, data.dx != nullptr, data.pool_x != nullptr);
   }));
   return plan->Run(c, pool, data);
 }
+
+template class OnednnConv<float>;
+template class OnednnConv<bfloat16>;
+template class OnednnBackprop<float>;
+template class OnednnBackprop<bfloat16>;
 
 }  // namespace monograph::ops::conv

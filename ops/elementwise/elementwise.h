@@ -62,6 +62,20 @@ Output Erfinv(const Scope& scope, const Output& x);
 Output Ndtri(const Scope& scope, const Output& x);   // the normal distribution's quantile
 Output Lgamma(const Scope& scope, const Output& x);  // log(|Gamma(x)|)
 Output Digamma(const Scope& scope, const Output& x);
+// Bessel functions: J and Y, modified I and K, of orders 0 and 1. "e": times exp(-|x|) (I) or
+// exp(x) (K). Where x < 0 those of Y are -infinity and those of K infinity, as TensorFlow's.
+Output BesselI0(const Scope& scope, const Output& x);
+Output BesselI0e(const Scope& scope, const Output& x);
+Output BesselI1(const Scope& scope, const Output& x);
+Output BesselI1e(const Scope& scope, const Output& x);
+Output BesselJ0(const Scope& scope, const Output& x);
+Output BesselJ1(const Scope& scope, const Output& x);
+Output BesselK0(const Scope& scope, const Output& x);
+Output BesselK0e(const Scope& scope, const Output& x);
+Output BesselK1(const Scope& scope, const Output& x);
+Output BesselK1e(const Scope& scope, const Output& x);
+Output BesselY0(const Scope& scope, const Output& x);
+Output BesselY1(const Scope& scope, const Output& x);
 Output Rint(const Scope& scope, const Output& x);  // half to even
 Output Floor(const Scope& scope, const Output& x);
 Output Ceil(const Scope& scope, const Output& x);

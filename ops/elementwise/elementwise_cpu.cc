@@ -312,6 +312,7 @@ void RegisterCpu(KernelRegistry* registry) {
   RegisterUnary(registry);
   RegisterFunctions(registry);
   RegisterSpecialFunctions(registry);
+  RegisterBesselFunctions(registry);
   RegisterBitwise(registry);
   RegisterClipAndCross(registry);
   RegisterChains(registry);

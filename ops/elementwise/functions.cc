@@ -63,6 +63,18 @@ MG_UNARY(Erfinv)
 MG_UNARY(Ndtri)
 MG_UNARY(Lgamma)
 MG_UNARY(Digamma)
+MG_UNARY(BesselI0)
+MG_UNARY(BesselI0e)
+MG_UNARY(BesselI1)
+MG_UNARY(BesselI1e)
+MG_UNARY(BesselJ0)
+MG_UNARY(BesselJ1)
+MG_UNARY(BesselK0)
+MG_UNARY(BesselK0e)
+MG_UNARY(BesselK1)
+MG_UNARY(BesselK1e)
+MG_UNARY(BesselY0)
+MG_UNARY(BesselY1)
 MG_UNARY(Rint)
 MG_UNARY(Invert)
 MG_UNARY(PopulationCount)
@@ -145,6 +157,62 @@ Status NdtriGradient(GradientContext& c) {
 Status LgammaGradient(GradientContext& c) { return Times(c, Digamma(c.scope(), c.input(0))); }
 Status DigammaGradient(GradientContext& c) {
   return Times(c, Polygamma(c.scope(), Number(c, 1), c.input(0)));
+}
+
+// Of Bessel functions, from the recurrences of their derivatives. That of order 1 at 0 is 1/2 for I
+// and J.
+Status BesselI0Gradient(GradientContext& c) { return Times(c, BesselI1(c.scope(), c.input(0))); }
+Status BesselI0eGradient(GradientContext& c) {
+  const Scope& s = c.scope();
+  const Output x = c.input(0);
+  return Times(c, Sub(s, BesselI1e(s, x), Mul(s, Sign(s, x), c.output(0))));
+}
+Output HalfAtZero(GradientContext& c, const Output& elsewhere) {
+  const Scope& s = c.scope();
+  const Output is_zero = Equal(s, c.input(0), Number(c, 0));
+  return Select(s, is_zero, Number(c, 0.5), elsewhere);
+}
+Status BesselI1Gradient(GradientContext& c) {
+  const Scope& s = c.scope();
+  const Output x = c.input(0);
+  return Times(c, HalfAtZero(c, Sub(s, BesselI0(s, x), RealDiv(s, c.output(0), x))));
+}
+Status BesselI1eGradient(GradientContext& c) {
+  const Scope& s = c.scope();
+  const Output x = c.input(0), lost = Mul(s, c.output(0), Add(s, Sign(s, x), Reciprocal(s, x)));
+  return Times(c, HalfAtZero(c, Sub(s, BesselI0e(s, x), lost)));
+}
+Status BesselJ0Gradient(GradientContext& c) {
+  return Times(c, Neg(c.scope(), BesselJ1(c.scope(), c.input(0))));
+}
+Status BesselJ1Gradient(GradientContext& c) {
+  const Scope& s = c.scope();
+  const Output x = c.input(0);
+  return Times(c, HalfAtZero(c, Sub(s, BesselJ0(s, x), RealDiv(s, c.output(0), x))));
+}
+Status BesselK0Gradient(GradientContext& c) {
+  return Times(c, Neg(c.scope(), BesselK1(c.scope(), c.input(0))));
+}
+Status BesselK0eGradient(GradientContext& c) {
+  return Times(c, Sub(c.scope(), c.output(0), BesselK1e(c.scope(), c.input(0))));
+}
+Status BesselK1Gradient(GradientContext& c) {
+  const Scope& s = c.scope();
+  const Output x = c.input(0);
+  return Times(c, Neg(s, Add(s, BesselK0(s, x), RealDiv(s, c.output(0), x))));
+}
+Status BesselK1eGradient(GradientContext& c) {
+  const Scope& s = c.scope();
+  const Output x = c.input(0), kept = Sub(s, Number(c, 1), Reciprocal(s, x));
+  return Times(c, Sub(s, Mul(s, c.output(0), kept), BesselK0e(s, x)));
+}
+Status BesselY0Gradient(GradientContext& c) {
+  return Times(c, Neg(c.scope(), BesselY1(c.scope(), c.input(0))));
+}
+Status BesselY1Gradient(GradientContext& c) {
+  const Scope& s = c.scope();
+  const Output x = c.input(0);
+  return Times(c, Sub(s, BesselY0(s, x), RealDiv(s, c.output(0), x)));
 }
 
 // The gradient of the second operand alone.
@@ -307,6 +375,18 @@ constexpr Row kUnary[] = {
     {"Ndtri", MG_OP_FLOAT_TYPES, NdtriGradient},
     {"Lgamma", MG_OP_FLOAT_TYPES, LgammaGradient},
     {"Digamma", MG_OP_FLOAT_TYPES, DigammaGradient},
+    {"BesselI0", MG_OP_FLOAT_TYPES, BesselI0Gradient},
+    {"BesselI0e", MG_OP_FLOAT_TYPES, BesselI0eGradient},
+    {"BesselI1", MG_OP_FLOAT_TYPES, BesselI1Gradient},
+    {"BesselI1e", MG_OP_FLOAT_TYPES, BesselI1eGradient},
+    {"BesselJ0", MG_OP_FLOAT_TYPES, BesselJ0Gradient},
+    {"BesselJ1", MG_OP_FLOAT_TYPES, BesselJ1Gradient},
+    {"BesselK0", MG_OP_FLOAT_TYPES, BesselK0Gradient},
+    {"BesselK0e", MG_OP_FLOAT_TYPES, BesselK0eGradient},
+    {"BesselK1", MG_OP_FLOAT_TYPES, BesselK1Gradient},
+    {"BesselK1e", MG_OP_FLOAT_TYPES, BesselK1eGradient},
+    {"BesselY0", MG_OP_FLOAT_TYPES, BesselY0Gradient},
+    {"BesselY1", MG_OP_FLOAT_TYPES, BesselY1Gradient},
     {"Rint", MG_OP_FLOAT_TYPES, nullptr},
     {"Invert", MG_OP_BIT_TYPES, nullptr},
 };

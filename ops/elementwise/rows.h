@@ -173,6 +173,7 @@ void RegisterComparisons(KernelRegistry* registry);
 void RegisterUnary(KernelRegistry* registry);
 void RegisterFunctions(KernelRegistry* registry);
 void RegisterSpecialFunctions(KernelRegistry* registry);
+void RegisterBesselFunctions(KernelRegistry* registry);
 void RegisterBitwise(KernelRegistry* registry);
 void RegisterClipAndCross(KernelRegistry* registry);
 void RegisterChains(KernelRegistry* registry);

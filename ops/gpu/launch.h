@@ -123,17 +123,4 @@ inline Status DeviceCopy(KernelContext& c, void* to, const void* from, size_t by
   return Status();
 }
 
-// From host memory, which must stay as it is as long as steps may run it again.
-inline Status DeviceUpload(KernelContext& c, void* to, const void* from, size_t bytes) {
-  if (bytes == 0) return Status();
-#ifdef __CUDACC__
-  MG_CUDA_RETURN_IF_ERROR(
-      cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, cuda::StreamOf(c).stream));
-#else
-  static_cast<void>(c);
-  simulated::Copy(to, from, bytes);
-#endif
-  return Status();
-}
-
 }  // namespace monograph::ops

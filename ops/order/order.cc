@@ -53,6 +53,13 @@ Output UpperBound(const Scope& scope, const Output& sorted_inputs, const Output&
   return Bound(scope, "UpperBound", sorted_inputs, values, out_type);
 }
 
+Output Bucketize(const Scope& scope, const Output& input, const std::vector<float>& boundaries) {
+  return OpBuilder(scope, "Bucketize")
+      .Input(input)
+      .Attr("boundaries", AttrValue(boundaries))
+      .BuildOutput();
+}
+
 Output Bincount(const Scope& scope, const Output& arr, const Output& size, const Output& weights) {
   return OpBuilder(scope, "Bincount").Input(arr).Input(size).Input(weights).BuildOutput();
 }
@@ -160,6 +167,13 @@ Status NthElementGradient(GradientContext& c) {
 }  // namespace
 
 void Define(OpRegistry* registry) {
+  registry->Add(OpDef("Bucketize")
+                    .Input("input: T")
+                    .Output("output: int32")
+                    .Attr("T: {int32, int64, float, double}")
+                    .Attr("boundaries: list(float)")
+                    .Shape(UnchangedShape)
+                    .NoGradient());
   registry->Add(OpDef("TopK")
                     .Input("input: T")
                     .Output("values: T")

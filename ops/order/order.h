@@ -1,6 +1,8 @@
-// Ops that order or count elements: TopK, TopKV2, NthElement, LowerBound, UpperBound, Bincount,
-// HistogramFixedWidth.
+// Ops that order or count elements: TopK, TopKV2, NthElement, LowerBound, UpperBound, Bucketize,
+// Bincount, HistogramFixedWidth.
 #pragma once
+
+#include <vector>
 
 #include "graph/scope.h"
 
@@ -20,6 +22,8 @@ Output LowerBound(const Scope& scope, const Output& sorted_inputs, const Output&
                   DType out_type = DT_INT32);
 Output UpperBound(const Scope& scope, const Output& sorted_inputs, const Output& values,
                   DType out_type = DT_INT32);
+// For each element of `input` how many of the boundaries, which ascend, are not above it.
+Output Bucketize(const Scope& scope, const Output& input, const std::vector<float>& boundaries);
 // bins[i]: how often i stands in `arr`, or the sum of the weights there; `weights` may be empty.
 Output Bincount(const Scope& scope, const Output& arr, const Output& size, const Output& weights);
 

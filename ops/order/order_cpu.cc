@@ -1,9 +1,12 @@
 // CPU kernels. Rows are computed side by side on several threads: TopK and NthElement select within
-// a row, LowerBound and UpperBound search it. Counts are made by one thread, so that sums do not
-// depend on threads.
+// a row, LowerBound and UpperBound search it, and Bucketize its boundaries. Counts are made by one
+// thread, so that sums do not depend on threads.
 #include <algorithm>
+#include <bit>
 #include <functional>
+#include <memory>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "ops/cpu/element_types_cpu.h"
@@ -213,6 +216,39 @@ Status HistogramOf(KernelContext& c, const Attrs&) {
   });
 }
 
+template <typename T>
+class BucketizeKernel : public Kernel {
+ public:
+  static Result<std::unique_ptr<Kernel>> Make(const KernelConstruction& k) {
+    const auto& boundaries = k.attr<std::vector<float>>("boundaries");
+    if (!std::is_sorted(boundaries.begin(), boundaries.end()))
+      return InvalidArgument("Expected sorted boundaries");
+    auto kernel = std::make_unique<BucketizeKernel>();
+    kernel->boundaries_ = boundaries;
+    return std::unique_ptr<Kernel>(std::move(kernel));
+  }
+  Status Compute(KernelContext& c) override {
+    const Tensor& input = c.input(0);
+    MG_ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, input.shape()));
+    const T* const from = input.data<T>();
+    auto* const to = output->data<int32_t>();
+    c.ParallelFor(input.elements(), 5 + 5 * std::bit_width(boundaries_.size()),
+                  [&](int64_t begin, int64_t end) {
+                    InPieces(c, end - begin, [&](int64_t first, int64_t last) {
+                      for (int64_t i = begin + first; i < begin + last; ++i) {
+                        const auto above =
+                            std::upper_bound(boundaries_.begin(), boundaries_.end(), from[i]);
+                        to[i] = static_cast<int32_t>(above - boundaries_.begin());
+                      }
+                    });
+                  });
+    return Status();
+  }
+
+ private:
+  std::vector<float> boundaries_;
+};
+
 }  // namespace
 
 void RegisterCpu(KernelRegistry* registry) {
@@ -224,6 +260,13 @@ void RegisterCpu(KernelRegistry* registry) {
                                          kRealTypes);
   AddForTypes<FunctionKernel<Bounds<false>>>(registry, {.op = "LowerBound"}, "T", kRealTypes);
   AddForTypes<FunctionKernel<Bounds<true>>>(registry, {.op = "UpperBound"}, "T", kRealTypes);
+#define MG_ADD(T) \
+  registry->Add<BucketizeKernel<T>>({.op = "Bucketize", .types = {{"T", kDTypeOf<T>}}});
+  MG_ADD(int32_t)
+  MG_ADD(int64_t)
+  MG_ADD(float)
+  MG_ADD(double)
+#undef MG_ADD
   AddForTypes<FunctionKernel<BincountOf>>(registry, {.op = "Bincount", .host_args = {"size"}}, "T",
                                           kCounted);
   AddForTypes<FunctionKernel<HistogramOf>>(

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <type_traits>
 
@@ -73,6 +74,17 @@ class MaxGradient {
     MG_INDEPENDENT_LOOP
     for (int64_t k = 0; k < channels; ++k) {
       const int64_t o = sc == 1 ? k : k * out_sc, i = k * sc;
+      if constexpr (std::is_same_v<T, bfloat16>) {
+        const uint16_t top = y[o].bits, gradient = dy[o].bits;
+        const uint16_t a = Same(xa[i].bits, top), b = ~a & Same(xb[i].bits, top),
+                       d = ~(a | b) & Same(xc[i].bits, top),
+                       e = ~(a | b | d) & Same(xd[i].bits, top);
+        ta[i].bits = a & gradient;
+        tb[i].bits = b & gradient;
+        tc[i].bits = d & gradient;
+        td[i].bits = e & gradient;
+        continue;
+      }
       const T top = y[o], gradient = dy[o];
       const bool a = xa[i] == top, b = !a & (xb[i] == top), d = !(a | b) & (xc[i] == top),
                  e = !(a | b | d) & (xd[i] == top);
@@ -81,6 +93,14 @@ class MaxGradient {
       tc[i] = d ? gradient : T(0);
       td[i] = e ? gradient : T(0);
     }
+  }
+
+  // All ones if the values of bfloat16 are equal: the same bits of a number, or two zeros. In 16
+  // bits throughout, so that vectors hold twice as many as of floats.
+  static uint16_t Same(uint16_t a, uint16_t b) {
+    constexpr uint16_t kInfinity = 0x7f80, kMagnitude = 0x7fff;
+    const bool number = (a & kMagnitude) <= kInfinity, zeros = ((a | b) & kMagnitude) == 0;
+    return static_cast<uint16_t>(-static_cast<int>((number & (a == b)) | zeros));
   }
 
   template <typename Stride>

@@ -3,6 +3,7 @@
 // windows of 2 x 2 that tile the image. Each pass is a class, of which ForwardKernel, MaxGradKernel
 // and their like make the kernels.
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <functional>
 #include <limits>
@@ -92,7 +93,17 @@ class MaxPass {
       }
     }
   }
-  static T Max(T a, T b) { return a > b ? a : b; }
+  static T Max(T a, T b) {
+    if constexpr (std::is_same_v<T, bfloat16>) {
+      // As whole floats, whose lower halves are zeros: so loops over this are vector ones.
+      const float fa = a, fb = b, larger = fa > fb ? fa : fb;
+      bfloat16 upper;
+      upper.bits = static_cast<uint16_t>(std::bit_cast<uint32_t>(larger) >> 16);
+      return upper;
+    } else {
+      return a > b ? a : b;
+    }
+  }
 
   OnednnPool onednn_;
 };

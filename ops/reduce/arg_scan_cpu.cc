@@ -1,4 +1,8 @@
 #include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numbers>
+#include <utility>
 
 #include "executor/kernel.h"
 #include "ops/cpu/kernel_util.h"
@@ -50,7 +54,29 @@ class ArgKernel : public Kernel {
   }
 };
 
-template <typename T, bool kProduct>
+// What a scan begins with, and how it goes on.
+template <typename A>
+struct SumStep {
+  static constexpr A kStart = A(0);
+  A operator()(A total, A value) const { return total + value; }
+};
+template <typename A>
+struct ProductStep {
+  static constexpr A kStart = A(1);
+  A operator()(A total, A value) const { return total * value; }
+};
+// The logarithm of a sum, from logarithms.
+template <typename A>
+struct LogSumStep {
+  static constexpr A kStart = -std::numeric_limits<A>::infinity();
+  A operator()(A total, A value) const {
+    if (total < value) std::swap(total, value);
+    if (total == value) return total + std::numbers::ln2_v<A>;  // also of infinities
+    return total + std::log1p(std::exp(value - total));
+  }
+};
+
+template <typename T, template <typename> typename Step>
 class ScanKernel : public Kernel {
  public:
   explicit ScanKernel(const KernelConstruction& k)
@@ -68,12 +94,12 @@ class ScanKernel : public Kernel {
       for (int64_t o = begin; o < end; ++o) {
         for (int64_t k = 0; k < a.inner; ++k) {
           using Wide = std::conditional_t<sizeof(T) == 2, float, T>;
-          Wide total = kProduct ? Wide(1) : Wide(0);
+          Wide total = Step<Wide>::kStart;
           InPieces(c, a.n, [&](int64_t from, int64_t to) {
             for (int64_t i = from; i < to; ++i) {
               const int64_t at = (o * a.n + first + i * step) * a.inner + k;
               const Wide value = x[at];
-              const Wide next = kProduct ? total * value : total + value;
+              const Wide next = Step<Wide>()(total, value);
               y[at] = T(exclusive_ ? total : next);
               total = next;
             }
@@ -104,11 +130,16 @@ void RegisterArgAndScan(KernelRegistry* registry) {
   MG_ADD(bool)
 #undef MG_ADD
 #define MG_ADD(T)                                                              \
-  registry->Add<ScanKernel<T, false>>(                                         \
+  registry->Add<ScanKernel<T, SumStep>>(                                       \
       {.op = "Cumsum", .types = {{"T", kDTypeOf<T>}}, .host_args = {"axis"}}); \
-  registry->Add<ScanKernel<T, true>>(                                          \
+  registry->Add<ScanKernel<T, ProductStep>>(                                   \
       {.op = "Cumprod", .types = {{"T", kDTypeOf<T>}}, .host_args = {"axis"}});
   MG_NUMBER_TYPES(MG_ADD)
+#undef MG_ADD
+#define MG_ADD(T)                           \
+  registry->Add<ScanKernel<T, LogSumStep>>( \
+      {.op = "CumulativeLogsumexp", .types = {{"T", kDTypeOf<T>}}, .host_args = {"axis"}});
+  MG_FLOAT_TYPES(MG_ADD)
 #undef MG_ADD
 }
 

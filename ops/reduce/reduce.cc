@@ -5,7 +5,9 @@
 // would fail for zeros.
 #include "ops/reduce/reduce.h"
 
+#include <limits>
 #include <numeric>
+#include <string>
 
 #include "graph/gradients.h"
 #include "graph/op_def.h"
@@ -15,6 +17,7 @@
 #include "ops/constant/constant.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/gather/gather.h"
+#include "ops/select/select.h"
 #include "ops/shape/shape.h"
 #include "ops/transpose/transpose.h"
 #include "ops/types.h"
@@ -112,6 +115,11 @@ Output Cumsum(const Scope& scope, const Output& x, const Output& axis, bool excl
 Output Cumprod(const Scope& scope, const Output& x, const Output& axis, bool exclusive,
                bool reverse) {
   return Scan(scope, "Cumprod", x, axis, exclusive, reverse);
+}
+
+Output CumulativeLogsumexp(const Scope& scope, const Output& x, const Output& axis, bool exclusive,
+                           bool reverse) {
+  return Scan(scope, "CumulativeLogsumexp", x, axis, exclusive, reverse);
 }
 
 namespace ops::reduce {
@@ -306,6 +314,26 @@ Status CumprodGradient(GradientContext& c) {
   return Status();
 }
 
+// Element j gets the sum of g_i * exp(x_j - y_i) over the sums y_i that it is in: for the positive
+// and the negative g_i in logarithms, so that nothing overflows.
+Status CumulativeLogsumexpGradient(GradientContext& c) {
+  const Scope& s = c.scope();
+  const Output x = c.input(0), g = c.grad(0);
+  const Output none = ScalarConst(s, -std::numeric_limits<double>::infinity(), x.dtype()),
+               zero = ScalarConst(s, 0, x.dtype());
+  const auto of_sign = [&](const Output& part) {
+    // The logarithm is not taken where the part is not positive.
+    const Output taken = Greater(s, part, zero);
+    const Output log = Select(s, taken, Log(s, part), none);
+    const Output scaled = Select(s, taken, Sub(s, log, c.output(0)), none);
+    const Output sums = CumulativeLogsumexp(s, scaled, c.input(1), c.attrs().Get<bool>("exclusive"),
+                                            !c.attrs().Get<bool>("reverse"));
+    return Exp(s, Add(s, sums, x));
+  };
+  c.set_grad(0, Sub(s, of_sign(g), of_sign(Neg(s, g))));
+  return Status();
+}
+
 // x / (norm / g)
 Status EuclideanNormGradient(GradientContext& c) {
   const Scope& s = c.scope();
@@ -352,14 +380,14 @@ OpDef ArgReduction(const char* name) {
       .NoGradient();
 }
 
-OpDef ScanDef(const char* name, GradientFn gradient) {
+OpDef ScanDef(const char* name, GradientFn gradient, const char* types = MG_OP_NUMBER_TYPES) {
   return OpDef(name)
       .Input("x: T")
       .Input("axis: Tidx")
       .Output("out: T")
       .Attr("exclusive: bool = false")
       .Attr("reverse: bool = false")
-      .Attr("T: " MG_OP_NUMBER_TYPES)
+      .Attr(std::string("T: ") + types)
       .Attr("Tidx: {int32, int64} = DT_INT32")
       .Shape(ScanShape)
       .Gradient(gradient);
@@ -380,6 +408,7 @@ void Define(OpRegistry* registry) {
   registry->Add(ArgReduction("ArgMin"));
   registry->Add(ScanDef("Cumsum", CumsumGradient));
   registry->Add(ScanDef("Cumprod", CumprodGradient));
+  registry->Add(ScanDef("CumulativeLogsumexp", CumulativeLogsumexpGradient, MG_OP_FLOAT_TYPES));
 }
 
 }  // namespace ops::reduce

@@ -42,5 +42,8 @@ Output Cumsum(const Scope& scope, const Output& x, const Output& axis, bool excl
 // Running products.
 Output Cumprod(const Scope& scope, const Output& x, const Output& axis, bool exclusive = false,
                bool reverse = false);
+// Logarithms of running sums, of elements that are logarithms.
+Output CumulativeLogsumexp(const Scope& scope, const Output& x, const Output& axis,
+                           bool exclusive = false, bool reverse = false);
 
 }  // namespace monograph

@@ -1,4 +1,5 @@
-// ArgMax, ArgMin, Cumsum and Cumprod, whose kernels lie in a file of their own.
+// ArgMax, ArgMin, Cumsum, Cumprod and CumulativeLogsumexp, whose kernels lie in a file of their
+// own.
 #pragma once
 
 namespace monograph {

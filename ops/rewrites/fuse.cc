@@ -94,8 +94,8 @@ class Fuser {
 
   // Whether the fused kernels of the node's device gain anything with this type.
   bool HasFused(NodeId id, DType dtype) const {
-    return dtype == DT_FLOAT ||
-           ((dtype == DT_HALF || dtype == DT_BFLOAT16) && graph_.device(id).type == kGpu);
+    return dtype == DT_FLOAT || dtype == DT_BFLOAT16 ||
+           (dtype == DT_HALF && graph_.device(id).type == kGpu);
   }
   bool Free(NodeId id) const {
     return !absorbed_[static_cast<size_t>(id)] &&
@@ -266,7 +266,7 @@ class Fuser {
   }
 
   void FindConvGradients(NodeId filter) {
-    if (graph_.device(filter).type == kGpu || graph_.dtype({filter, 0}) != DT_FLOAT ||
+    if (graph_.device(filter).type == kGpu || !HasFused(filter, graph_.dtype({filter, 0})) ||
         !Free(filter) || graph_.registry().Find("_Conv2DBackprop") == nullptr)
       return;
     const NodeId input = InputGradientFor(filter);

@@ -15,9 +15,9 @@
 //
 // A BiasAddGrad of the third reads the pooled gradient, ReluGrad(g, y): the gradient of a window
 // goes to its maximum alone, where x > 0 exactly if y > 0, so both gradients have the same sums.
-// Only where nobody else uses what lies between, all on one device; the first two float (on a GPU
-// also half and bfloat16). The last node keeps its name. The results are those of the separate
-// nodes up to rounding.
+// Only where nobody else uses what lies between, all on one device; of float and bfloat16, and the
+// first two on a GPU of half, too. The last node keeps its name. The results are those of the
+// separate nodes up to rounding.
 #pragma once
 
 #include "graph/graph.h"

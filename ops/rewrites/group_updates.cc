@@ -1,6 +1,7 @@
 // GroupUpdates in two phases. FindGroups goes through the nodes in topological order and groups
 // updates that agree in device, op, type and coefficients, but only updates that wait for no other
-// update: so no path leads from one member to another, and one node for all makes no cycle. Build
+// update: so no path leads from one member to another, and one node for all makes no cycle. On a
+// CPU an update is a group of its own, with the cast of its gradient. Build
 // then copies the graph in a topological order in which a group counts as one node.
 #include "ops/rewrites/group_updates.h"
 
@@ -29,6 +30,10 @@ const UpdateInputs* InputsOf(std::string_view op) {
   }();
   const auto found = updates.find(op);
   return found == updates.end() ? nullptr : &found->second;
+}
+
+bool WidensBfloat16(const Graph& graph, NodeId id) {
+  return graph.is(id, "Cast") && graph.attrs(id).Get<DType>("SrcT") == DT_BFLOAT16;
 }
 
 class Grouper {
@@ -69,6 +74,7 @@ class Grouper {
     MG_ASSIGN_OR_RETURN(const std::vector<NodeId> order, graph_.TopologicalOrder());
     std::vector<bool> behind(leader_.size());  // an update, or waits for one
     std::map<Key, std::vector<NodeId>> groups;
+    std::vector<NodeId> alone;
     for (NodeId id : order) {
       bool waits = false;
       for (const Endpoint& input : graph_.inputs(id))
@@ -77,7 +83,11 @@ class Grouper {
         waits = waits || behind[static_cast<size_t>(control)];
       const UpdateInputs* inputs = InputsOf(graph_.op(id).name());
       behind[static_cast<size_t>(id)] = waits || inputs != nullptr;
-      if (inputs == nullptr || waits || graph_.device(id).type != kGpu) continue;
+      if (inputs == nullptr || waits) continue;
+      if (graph_.device(id).type != kGpu) {
+        alone.push_back(id);
+        continue;
+      }
       const Attrs& attrs = graph_.attrs(id);
       groups[{graph_.device_index(id), graph_.op(id).name(), attrs.Get<DType>("T"),
               Flag(attrs, *inputs), Coefficients(id, *inputs)}]
@@ -96,6 +106,12 @@ class Grouper {
         }
       }
       group.updates = std::move(members);
+    }
+    for (const NodeId id : alone) {
+      const NodeId from = GradientOf(id).node;
+      if (!WidensBfloat16(graph_, from) || !IsSpared(from, id)) continue;
+      leader_[static_cast<size_t>(from)] = id;
+      groups_[id] = {.updates = {id}, .casts = {from}};
     }
     return Status();
   }
@@ -199,7 +215,9 @@ class Grouper {
 }  // namespace
 
 Result<Graph> GroupUpdates(Graph graph) {
-  if (MentionsGpu(graph)) {
+  bool any = MentionsGpu(graph);
+  for (NodeId id = 0; id < graph.num_nodes() && !any; ++id) any = WidensBfloat16(graph, id);
+  if (any) {
     Grouper grouper(graph);
     MG_ASSIGN_OR_RETURN(const bool found, grouper.Find());
     if (found) return grouper.Run();

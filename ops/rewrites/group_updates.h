@@ -5,9 +5,10 @@
 //     becomes  _MultiResourceApply(w, w_m, w_v, b, b_m, b_v, ..., dw, db)
 //
 // Gradients that are cast to float from half or bfloat16 for nothing else are read as they are: the
-// casts go. Only updates that do not wait for one another, on one GPU, of one type. The results
-// have the same bits. The new node has the name of one of the old ones, and runs when all gradients
-// are there.
+// casts go. Only updates that do not wait for one another, on one GPU, of one type. On a CPU each
+// update whose gradient is so cast from bfloat16 becomes such a node by itself. The results have
+// the same bits. The new node has the name of one of the old ones, and runs when all gradients are
+// there.
 #pragma once
 
 #include "graph/graph.h"

@@ -1,6 +1,10 @@
-// Strings to buckets by hashes whose values are the same everywhere: FarmHash's fingerprint, and
-// SipHash, whose key keeps others from choosing strings of one bucket.
+// Strings to buckets by hashes whose values are the same everywhere: FarmHash's fingerprint,
+// SipHash, whose key keeps others from choosing strings of one bucket, and MurmurHash64A, by which
+// TensorFlow's first op for this goes.
 #include <farmhash.h>
+
+#include <bit>
+#include <cstring>
 
 #include "ops/cpu/looks_cpu.h"
 #include "ops/string/siphash_cpu.h"
@@ -25,13 +29,40 @@ Status ToBuckets(KernelContext& c, int64_t buckets, const Fn& fn) {
   return Status();
 }
 
+// Source: A. Appleby, MurmurHash2, 64-bit version for 64-bit machines; with TensorFlow's seed.
+uint64_t Murmur(std::string_view text) {
+  static_assert(std::endian::native == std::endian::little);
+  constexpr uint64_t kFactor = 0xc6a4a7935bd1e995, kSeed = 0xdecafcaffe;
+  constexpr int kShift = 47;
+  uint64_t hash = kSeed ^ (text.size() * kFactor);
+  for (; text.size() >= sizeof(uint64_t); text.remove_prefix(sizeof(uint64_t))) {
+    uint64_t word = 0;
+    std::memcpy(&word, text.data(), sizeof(word));
+    word *= kFactor;
+    word ^= word >> kShift;
+    hash = (hash ^ (word * kFactor)) * kFactor;
+  }
+  if (!text.empty()) {
+    uint64_t rest = 0;
+    std::memcpy(&rest, text.data(), text.size());
+    hash = (hash ^ rest) * kFactor;
+  }
+  hash = (hash ^ (hash >> kShift)) * kFactor;
+  return hash ^ (hash >> kShift);
+}
+
+uint64_t Fingerprint(std::string_view text) {
+  return util::Fingerprint64(text.data(), text.size());
+}
+
+template <uint64_t kHash(std::string_view)>
 class FastHashKernel : public Kernel {
  public:
   explicit FastHashKernel(const KernelConstruction& c) : buckets_(c.attr<int64_t>("num_buckets")) {}
 
   Status Compute(KernelContext& c) override {
     return ToBuckets(c, buckets_, [](const std::string& text, Looks* looks) {
-      return looks->GoOn(text) ? uint64_t{util::Fingerprint64(text.data(), text.size())} : 0;
+      return looks->GoOn(text) ? kHash(text) : 0;
     });
   }
 
@@ -68,7 +99,8 @@ class StrongHashKernel : public Kernel {
 }  // namespace
 
 void RegisterHashes(KernelRegistry* registry) {
-  registry->Add<FastHashKernel>({.op = "StringToHashBucketFast"});
+  registry->Add<FastHashKernel<Murmur>>({.op = "StringToHashBucket"});
+  registry->Add<FastHashKernel<Fingerprint>>({.op = "StringToHashBucketFast"});
   registry->Add<StrongHashKernel>({.op = "StringToHashBucketStrong"});
 }
 

@@ -225,6 +225,12 @@ void Define(OpRegistry* registry) {
                     .Attr("replace_global: bool = true")
                     .NoGradient()
                     .Shape(MatchShape));
+  registry->Add(OpDef("StringToHashBucket")
+                    .Input("string_tensor: string")
+                    .Output("output: int64")
+                    .Attr("num_buckets: int >= 1")
+                    .NoGradient()
+                    .Shape(UnchangedShape));
   registry->Add(OpDef("StringToHashBucketFast")
                     .Input("input: string")
                     .Output("output: int64")

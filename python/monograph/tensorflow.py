@@ -480,15 +480,25 @@ _replace(server_lib.Server, _ServerMethods)
 tf_session.Session.reset = staticmethod(_reset)
 
 
+# ---- The environment, of this process and of those that the program starts
+
+
+def _set_environment() -> None:
+    # Whose kernels compute what Monograph lacks.
+    os.environ.setdefault("MONOGRAPH_TENSORFLOW", sys.executable)
+    started = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_started")
+    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    if started not in paths:
+        os.environ["PYTHONPATH"] = os.pathsep.join([started, *paths])
+
+
+_set_environment()
+
+
 def _main() -> None:
     if len(sys.argv) < 2:
         sys.exit("usage: python -m monograph.tensorflow program.py arguments...")
     sys.argv.pop(0)
-    # Whose kernels compute what Monograph lacks.
-    os.environ.setdefault("MONOGRAPH_TENSORFLOW", sys.executable)
-    # For processes that the program starts.
-    paths = [os.path.join(os.path.dirname(os.path.abspath(__file__)), "_started"), os.environ.get("PYTHONPATH", "")]
-    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
     sys.path[0] = os.path.dirname(os.path.abspath(sys.argv[0]))
     runpy.run_path(sys.argv[0], run_name="__main__")
 

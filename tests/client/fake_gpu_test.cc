@@ -272,7 +272,8 @@ TEST_F(FakeGpuRefusals, ARefusedCaptureChangesNoBitAndIsWarnedOfOnce) {
     ExpectUpdates(updates);
   }
   const std::string said = ::testing::internal::GetCapturedStderr();
-  const std::string why = "(operation not permitted when stream is capturing); a slower way";
+  const std::string why =
+      "(operation not permitted when stream is capturing); its nodes are launched one by one";
   const size_t at = said.find(why);
   EXPECT_NE(at, std::string::npos) << said;
   EXPECT_EQ(said.find(why, at + 1), std::string::npos) << said;

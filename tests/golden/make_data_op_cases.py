@@ -203,6 +203,13 @@ def order():
             case("NthElement", "%d_%s" % (n, reverse), [equal, ints(n)], reverse=reverse)
     case("NthElement", "vector", [val(F, (5,)), ints(3)])
     fails("NthElement", "range", [val(F, (2, 3)), ints(3)])
+    bounds = [-1.5, 0.0, 0.0, 2.0, 7.5]
+    for t in (F, D, I, L):
+        case("Bucketize", SHORT[t], [np.array([[-9, -1.5, -1, 0], [1, 2, 7.5, 100]]).astype(t)], boundaries=bounds)
+    case("Bucketize", "ends", [np.array([np.nan, np.inf, -np.inf, -0.0], F)], boundaries=bounds)
+    case("Bucketize", "none", [val(F, (0, 3))], boundaries=[1.0])
+    case("Bucketize", "no_boundaries", [val(F, (3,))], boundaries=[])
+    fails("Bucketize", "order", [val(F, (3,))], boundaries=[1.0, 0.0])
     for op in ("LowerBound", "UpperBound"):
         rows = np.array([[0, 3, 9, 9, 10], [1, 2, 3, 4, 5]], I)
         case(op, "ties", [rows, ints([[2, 4, 9], [0, 2, 6]])])
@@ -1240,10 +1247,13 @@ def words():
     long = [(alphabet * 30)[: n] for n in (1, 3, 4, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 96, 127, 128, 129, 200, 1000)]
     many = text("", "hello", "\0x", "\u00e4", *long)
     for n in (1, 10, 1 << 40, (1 << 63) - 1):
+        case("StringToHashBucket", str(n), [many], num_buckets=n)
         case("StringToHashBucketFast", str(n), [many], num_buckets=n)
         case("StringToHashBucketStrong", str(n), [many], num_buckets=n, key=[1, -2])
     case("StringToHashBucketFast", "matrix", [text("a", "b").reshape(2, 1)], num_buckets=7)
     case("StringToHashBucketStrong", "scalar", [text("a").reshape(())], num_buckets=7, key=[0, 0])
+    case("StringToHashBucket", "matrix", [text("a", "b").reshape(2, 1)], num_buckets=7)
+    fails("StringToHashBucket", "none", [many], num_buckets=0)
     fails("StringToHashBucketFast", "none", [many], num_buckets=0)
     fails("StringToHashBucketStrong", "none", [many], num_buckets=0, key=[1, 2])
     fails("StringToHashBucketStrong", "key", [many], num_buckets=3, key=[1])

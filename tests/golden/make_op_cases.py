@@ -538,6 +538,16 @@ def functions():
             case(op, SHORT[t], [val(t, (3, 7), op, lo, hi)], **more)
         case(op, "scalar", [val(F, (), op, lo, hi)], **third)
         case(op, "empty", [val(F, (0, 3), op, lo, hi)])
+    bessel = {"I0": -6, "I0e": -6, "I1": -6, "I1e": -6, "J0": -9, "J1": -9, "K0": 0.1, "K0e": 0.1, "K1": 0.1, "K1e": 0.1, "Y0": 0.1, "Y1": 0.1}
+    for name, lo in bessel.items():
+        op = "Bessel" + name
+        for t in (H, F, D):
+            more = dict(rtol=1e-10, atol=1e-11) if t is D else third if t is F else {}
+            case(op, SHORT[t], [val(t, (3, 7), op, lo, 9)], **more)
+        case(op, "scalar", [val(F, (), op, lo, 9)], **third)
+        case(op, "empty", [val(F, (0, 3), op, lo, 9)])
+        edges = [-2.5, 0, 1e-3, 40, 99, 101, 600, np.nan] if name[0] in "IJ" else [-2.5, 0, 1e-3, 40, 99, 101, 600, np.inf if name[0] == "K" else 1e3]
+        case(op, "edges", [np.array(edges, D)], rtol=1e-9, atol=1e-13)
     case("Rint", "halves", [np.array([-2.5, -1.5, -0.5, 0.5, 1.5, 2.5], F)])
     case("Asin", "edges", [np.array([-1, 1, -1.5, 2, 0], F)], **third)
     case("Acos", "edges", [np.array([-1, 1, -1.5, 2, 0], F)], **third)
@@ -1122,11 +1132,18 @@ def reduce():
         fails(op, "axis_range", [val(F, (2, 3)), ints(2)])
         fails(op, "empty_reduced", [val(F, (2, 0)), ints(1)])
     for ex, rev in itertools.product((False, True), (False, True)):
-        for op in ("Cumprod", "Cumsum"):
+        for op in ("Cumprod", "Cumsum", "CumulativeLogsumexp"):
             case(op, "exclusive_%d_reverse_%d" % (ex, rev), [val(F, (3, 4)), ints(1)], exclusive=ex, reverse=rev)
             case(
                 op, "axis_0_exclusive_%d_reverse_%d" % (ex, rev), [val(D, (3, 2)), ints(-2)], exclusive=ex, reverse=rev
             )
+
+    for t in (H, BF16, F, D):
+        case("CumulativeLogsumexp", SHORT[t], [val(t, (3, 4)), ints(0, L)], exclusive=False, reverse=False)
+    ends = np.array([[-np.inf, -np.inf, 1, 2], [3e38, 1, -3e38, 0], [1, np.inf, 1, 2]], F)
+    for ex in (False, True):
+        case("CumulativeLogsumexp", "ends_%d" % ex, [ends, ints(1)], exclusive=ex, reverse=False)
+    fails("CumulativeLogsumexp", "axis_range", [val(F, (2, 3)), ints(2)], exclusive=False, reverse=False)
 
 
 # ---- matmul, bias, loss, softmax ----------------------------------------------------------------------------------

@@ -98,20 +98,21 @@ TEST_F(FuseTest, AProductWithBiasAndReluBecomesOneNodeUnderTheLastName) {
   ExpectNear(quick["z"], plain["z"], 1e-5);
 }
 
-// CPUs compute 16-bit floats as floats, one op at a time; libraries of GPUs take them.
-TEST_F(FuseTest, SixteenBitProductsFuseOnGpusOnly) {
-  for (const DeviceType type : {kCpu, kGpu}) {
+// CPUs compute half in float, one op at a time; libraries of GPUs take it.
+TEST_F(FuseTest, ProductsOfBfloat16FuseEverywhereAndThoseOfHalfOnGpusOnly) {
+  for (const auto& [type, dtype] :
+       {std::pair{kCpu, DT_BFLOAT16}, {kGpu, DT_BFLOAT16}, {kCpu, DT_HALF}, {kGpu, DT_HALF}}) {
     Graph graph(&Ops());
     const Scope root = Scope(&graph).WithDevice(
         "/job:localhost/replica:0/task:0/device:" + type.ToString() + ":0");
-    const Output a = Placeholder(root, DT_BFLOAT16, {4, 8}),
-                 b = Placeholder(root, DT_BFLOAT16, {8, 16}),
-                 bias = Placeholder(root, DT_BFLOAT16, {16});
+    const Output a = Placeholder(root, dtype, {4, 8}), b = Placeholder(root, dtype, {8, 16}),
+                 bias = Placeholder(root, dtype, {16});
     Relu(root, BiasAdd(root, MatMul(root, a, b), bias));
     ASSERT_TRUE(root.ok()) << root.status();
     const auto fused = FuseOps(graph);
     ASSERT_TRUE(fused.ok()) << fused.status();
-    EXPECT_EQ(Count(*fused, "_FusedMatMul"), type == kGpu ? 1 : 0) << type.name();
+    EXPECT_EQ(Count(*fused, "_FusedMatMul"), type == kGpu || dtype == DT_BFLOAT16 ? 1 : 0)
+        << type.name() << " " << DTypeName(dtype);
   }
 }
 
@@ -308,19 +309,24 @@ TEST_F(FuseTest, TheGradientsInOneNodeHaveTheBitsOfSeparateOnes) {
   // groups; by transforms.
   struct Case {
     int64_t images, height, width, channels, groups;
+    DType dtype = DT_FLOAT;
   };
-  for (const auto& [images, height, width, channels, groups] :
+  for (const auto& [images, height, width, channels, groups, dtype] :
        {Case{7, 29, 28, 32, 1}, Case{7, 29, 28, 3, 1}, Case{7, 29, 28, 32, 4},
-        Case{50, 13, 14, 48, 1}}) {
+        Case{50, 13, 14, 48, 1}, Case{7, 29, 28, 32, 1, DT_BFLOAT16},
+        Case{7, 29, 28, 3, 1, DT_BFLOAT16}, Case{50, 13, 14, 48, 1, DT_BFLOAT16}}) {
+    const auto values = [&, type = dtype](const Shape& shape, uint64_t seed) {
+      return type == DT_FLOAT ? Random<float>(shape, seed) : Random<bfloat16>(shape, seed);
+    };
     for (const bool wants_input : {true, false}) {
       Graph graph(&Ops());
       const Scope root(&graph);
-      const Output x = Const(root, Random<float>({images, height, width, channels}, 1)),
-                   w = Const(root, Random<float>({5, 5, channels / groups, 32}, 2)),
-                   y = Const(root, Random<float>({images, height, width, 32}, 3));
+      const Output x = Const(root, values({images, height, width, channels}, 1)),
+                   w = Const(root, values({5, 5, channels / groups, 32}, 2)),
+                   y = Const(root, values({images, height, width, 32}, 3));
       const Output pooled = MaxPool(root, y, {1, 2, 2, 1}, {1, 2, 2, 1}, "SAME");
       const Output dp =
-          MaxPoolGrad(root, y, pooled, Const(root, Random<float>(pooled.shape().AsShape(), 4)),
+          MaxPoolGrad(root, y, pooled, Const(root, values(pooled.shape().AsShape(), 4)),
                       {1, 2, 2, 1}, {1, 2, 2, 1}, "SAME");
       Outputs kept{
           Identity(root, Conv2DBackpropFilter(root, x, Sizes(root, w), dp, {1, 1, 1, 1}, "SAME"))};
@@ -335,7 +341,8 @@ TEST_F(FuseTest, TheGradientsInOneNodeHaveTheBitsOfSeparateOnes) {
       auto plain = Evaluate(graph), quick = Evaluate(*fused);
       for (const Output& output : kept) {
         const std::string name(graph.name(output.node()));
-        EXPECT_TRUE(BitEqual(quick[name], plain[name])) << name << ", " << channels << " channels";
+        EXPECT_TRUE(BitEqual(quick[name], plain[name]))
+            << name << ", " << channels << " channels of " << DTypeName(dtype);
       }
     }
   }

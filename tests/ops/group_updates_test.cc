@@ -135,6 +135,25 @@ TEST_F(GroupUpdatesTest, ReadsGradientsThatAreCastForNothingElseAsTheyAre) {
   EXPECT_EQ(grouped.control_inputs(one)[0], grouped.Find("first"));
 }
 
+TEST_F(GroupUpdatesTest, OnACpuEachUpdateReadsItsGradientOfBfloat16AsItIs) {
+  const Scope cpu = root_.WithDevice("/job:localhost/replica:0/task:0/device:CPU:0");
+  const Output read = Widened(cpu, "read", DT_BFLOAT16);
+  Identity(cpu, read);
+  MomentumBy(cpu, "a", Widened(cpu, "wide_a", DT_BFLOAT16), lr_);
+  MomentumBy(cpu, "b", Widened(cpu, "wide_b", DT_BFLOAT16), lr_);
+  MomentumBy(cpu, "c", Widened(cpu, "wide_c", DT_HALF), lr_);
+  MomentumBy(cpu, "d", read, lr_);
+  const Graph grouped = Grouped();
+  EXPECT_EQ(Sizes(grouped), (std::vector<int64_t>{1, 1}));
+  for (const char* name : {"update_a", "update_b"}) {
+    const NodeId update = grouped.Find(name);
+    ASSERT_GE(update, 0);
+    EXPECT_EQ(grouped.attrs(update).Get<std::vector<DType>>("G"), std::vector<DType>{DT_BFLOAT16});
+  }
+  EXPECT_LT(grouped.Find("wide_a"), 0);
+  for (const char* name : {"wide_c", "read"}) EXPECT_GE(grouped.Find(name), 0) << name;
+}
+
 TEST_F(GroupUpdatesTest, CastsThatServeOthersStay) {
   const Output read = Widened(gpu_, "read", DT_HALF), awaited = Widened(gpu_, "awaited", DT_HALF),
                elsewhere = Widened(root_.WithDevice("/job:localhost/replica:0/task:0/device:CPU:0"),

@@ -51,6 +51,9 @@ void AddOrders(std::vector<LongRun>* runs) {
   for (const char* op : {"LowerBound", "UpperBound"}) {
     runs->push_back({op, [=] { return std::vector{Floats({1, n}), Floats({1, 2 * n})}; }});
   }
+  runs->push_back({"Bucketize",
+                   [=] { return std::vector{Floats({40 * n})}; },
+                   {{"boundaries", std::vector<float>{-1, 0, 1}}}});
   runs->push_back({"Bincount", [=] {
                      return std::vector{Int32s({10 * n}), Tensor::Scalar(3), Floats({0})};
                    }});

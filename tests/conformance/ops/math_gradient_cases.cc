@@ -55,15 +55,21 @@ std::vector<GradientCase> MathGradientCases() {
     const char* op;
     double low, high;
   };
-  for (const Unary& u :
-       {Unary{"Neg", -2, 2},   {"Exp", -2, 2},      {"Log", 0.3, 3},        {"Log1p", -0.5, 3},
-        {"Sqrt", 0.3, 3},      {"Rsqrt", 0.3, 3},   {"Square", -2, 2},      {"Abs", 0.1, 2},
-        {"Abs", -2, -0.1},     {"Sign", 0.1, 2},    {"Reciprocal", 0.3, 3}, {"Inv", 0.3, 3},
-        {"Sigmoid", -3, 3},    {"Tanh", -2, 2},     {"Sin", -3, 3},         {"Cos", -3, 3},
-        {"Tan", -1, 1},        {"Asin", -0.8, 0.8}, {"Acos", -0.8, 0.8},    {"Atan", -3, 3},
-        {"Sinh", -2, 2},       {"Cosh", -2, 2},     {"Asinh", -2, 2},       {"Acosh", 1.2, 4},
-        {"Atanh", -0.8, 0.8},  {"Expm1", -2, 2},    {"Erf", -2, 2},         {"Erfc", -2, 2},
-        {"Erfinv", -0.8, 0.8}, {"Ndtri", 0.1, 0.9}, {"Lgamma", 0.5, 4},     {"Digamma", 0.5, 4}}) {
+  for (const Unary& u : {Unary{"Neg", -2, 2},   {"Exp", -2, 2},         {"Log", 0.3, 3},
+                         {"Log1p", -0.5, 3},    {"Sqrt", 0.3, 3},       {"Rsqrt", 0.3, 3},
+                         {"Square", -2, 2},     {"Abs", 0.1, 2},        {"Abs", -2, -0.1},
+                         {"Sign", 0.1, 2},      {"Reciprocal", 0.3, 3}, {"Inv", 0.3, 3},
+                         {"Sigmoid", -3, 3},    {"Tanh", -2, 2},        {"Sin", -3, 3},
+                         {"Cos", -3, 3},        {"Tan", -1, 1},         {"Asin", -0.8, 0.8},
+                         {"Acos", -0.8, 0.8},   {"Atan", -3, 3},        {"Sinh", -2, 2},
+                         {"Cosh", -2, 2},       {"Asinh", -2, 2},       {"Acosh", 1.2, 4},
+                         {"Atanh", -0.8, 0.8},  {"Expm1", -2, 2},       {"Erf", -2, 2},
+                         {"Erfc", -2, 2},       {"Erfinv", -0.8, 0.8},  {"Ndtri", 0.1, 0.9},
+                         {"Lgamma", 0.5, 4},    {"Digamma", 0.5, 4},    {"BesselI0", -4, 4},
+                         {"BesselI0e", -4, 4},  {"BesselI1", -4, 4},    {"BesselI1e", -4, 4},
+                         {"BesselJ0", -4, 4},   {"BesselJ1", -4, 4},    {"BesselK0", 0.5, 4},
+                         {"BesselK0e", 0.5, 4}, {"BesselK1", 0.5, 4},   {"BesselK1e", 0.5, 4},
+                         {"BesselY0", 0.5, 4},  {"BesselY1", 0.5, 4}}) {
     cases.push_back(
         {std::string(u.op) + " from " + std::to_string(u.low),
          [op = u.op](S s, In x) { return Outputs{OpBuilder(s, op).Input(x[0]).BuildOutput()}; },
@@ -157,6 +163,14 @@ std::vector<GradientCase> MathGradientCases() {
            {{2, 3, 2}},
            0.5,
            2});
+      cases.push_back({"CumulativeLogsumexp" + suffix,
+                       [=](S s, In x) {
+                         // Where exclusive, what begins is -infinity: of no use here.
+                         const Output y =
+                             CumulativeLogsumexp(s, x[0], Const(s, 1), exclusive, reverse);
+                         return Outputs{Sub(s, Exp(s, y), Square(s, Exp(s, y)))};
+                       },
+                       {{2, 3, 2}}});
     }
   }
   cases.push_back({"Dropout", [](S s, In x) { return Outputs{Dropout(s, x[0], 0.5)}; }, {{4, 5}}});

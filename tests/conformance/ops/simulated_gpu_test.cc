@@ -1444,6 +1444,20 @@ TEST_F(SimulatedGpu, ASmallVariableStaysWhereItIsUnlessItsValueIsHeld) {
   EXPECT_TRUE(BitEqual(gpu.Read("v", DT_FLOAT), first));
 }
 
+// A copy from the host would wait for the stream.
+TEST_F(SimulatedGpu, ConstantsOfAnySizeGoByLaunches) {
+  constexpr int64_t kFloatsInALaunch = 31'744 / sizeof(float);
+  for (const int64_t n :
+       {int64_t{1}, int64_t{512}, int64_t{513}, kFloatsInALaunch, 2 * kFloatsInALaunch + 1}) {
+    SCOPED_TRACE(n);
+    const int64_t before = ops::simulated::TheGrid().launches;
+    Compare("Const", {}, {{"dtype", DT_FLOAT}, {"value", Random(DT_FLOAT, {n}, 1)}});
+    const int64_t variants = std::size(kVariants) - 1;  // but for that with libraries
+    EXPECT_EQ(ops::simulated::TheGrid().launches - before,
+              variants * ((n + kFloatsInALaunch - 1) / kFloatsInALaunch));
+  }
+}
+
 TEST(DivisorTest, DividesLikeTheMachine) {
   std::mt19937_64 engine(1);
   std::vector<int64_t> divisors = {

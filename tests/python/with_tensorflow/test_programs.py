@@ -21,14 +21,16 @@ def local_hosts(count):
     return hosts
 
 
-def start(program, *arguments, tensorflow=False, environment=None):
-    command = [sys.executable, *([] if tensorflow else ["-m", "monograph.tensorflow"]), os.path.join(PROGRAMS, program)]
+def start(program, *arguments, plain=False, environment=None):
+    """Starts a program; `plain`: without -m monograph.tensorflow. The interpreter is the one whose TensorFlow lends ops."""
+    command = [sys.executable, *([] if plain else ["-m", "monograph.tensorflow"]), os.path.join(PROGRAMS, program)]
+    inherited = {name: value for name, value in os.environ.items() if name != "MONOGRAPH_TENSORFLOW"}
     return subprocess.Popen(
         [*command, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, **(environment or {})},
+        env={**inherited, **(environment or {})},
     )
 
 
@@ -45,7 +47,7 @@ class ProgramsTest(unittest.TestCase):
 
     def check_same(self, program, *arguments):
         """What it prints here is what it prints by TensorFlow itself."""
-        ours, theirs = start(program, *arguments), start(program, *arguments, tensorflow=True)
+        ours, theirs = start(program, *arguments), start(program, *arguments, plain=True)
         expected = self.finish(theirs)
         self.assertEqual(self.finish(ours), expected)
         return expected
@@ -56,14 +58,27 @@ class ProgramsTest(unittest.TestCase):
     def test_mnist_softmax(self):
         self.assertIn("accuracy", self.check_same("mnist_softmax.py", "--steps=50"))
 
+    def run_importing(self, program):
+        """What a program prints whose first line is the import."""
+        with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
+            file.write("import monograph.tensorflow\n" + program)
+            file.flush()
+            return self.finish(start(file.name, plain=True))
+
     def test_what_a_program_starts_runs_here_too(self):
         # Some programs ask whether TensorFlow is there before they import it.
         child = ("import importlib.util; importlib.util.find_spec('tensorflow'); import tensorflow.compat.v1 as tf; "
                  "tf.disable_v2_behavior(); print(type(tf.Session()._session).__module__)")
+        parent = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {child!r}], check=True)\n"
         with tempfile.NamedTemporaryFile("w", suffix=".py") as program:
-            program.write(f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {child!r}], check=True)\n")
+            program.write(parent)
             program.flush()
             self.assertEqual(self.finish(start(program.name)), "monograph.session\n")
+        self.assertEqual(self.run_importing(parent), "monograph.session\n")
+
+    def test_a_program_that_imports_it_borrows_ops(self):
+        with open(os.path.join(PROGRAMS, "tf_records.py")) as program:
+            self.assertEqual(self.run_importing(program.read()), "100 steps, small loss: True\n")
 
     def test_a_parameter_server_and_two_workers(self):
         ps, *workers = hosts = local_hosts(3)
