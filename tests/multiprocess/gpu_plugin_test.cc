@@ -150,7 +150,20 @@ TEST_F(GpuPlugin, TheOptionsOfADaemonReachItsGpus) {
   ASSERT_EQ(status.devices_size(), 2);
   EXPECT_EQ(status.devices(1).name(), "/job:worker/replica:0/task:0/device:GPU:0");
   EXPECT_EQ(status.devices(1).description(),
-            "list=1,0 fraction=0.250000 growth tf32 cache=found.txt");
+            "list=1,0 fraction=0.250000 growth tf32 cache=found.txt loading=EAGER");
+}
+
+TEST_F(GpuPlugin, TheDriverIsOpenedSoThatItLoadsKernelsAtOnceUnlessTheUserSaysOtherwise) {
+  const auto loading = [] {
+    TestCluster cluster({.ps = 0, .workers = 1});
+    const std::string text = cluster.StatusOf("worker", 0).devices(1).description();
+    return text.substr(text.rfind(' ') + 1);
+  };
+  unsetenv("CUDA_MODULE_LOADING");
+  EXPECT_EQ(loading(), "loading=EAGER");
+  setenv("CUDA_MODULE_LOADING", "LAZY", 1);
+  EXPECT_EQ(loading(), "loading=LAZY");
+  unsetenv("CUDA_MODULE_LOADING");
 }
 
 TEST_F(GpuPlugin, TheClientPlacesByWhatTheDaemonsGpusCompute) {
