@@ -294,6 +294,10 @@ void Define(OpRegistry* registry) {
                     .Shape(TakeShape));
   registry->Add(OnHandle("ResourceAccumulatorSetGlobalStep").Input("new_global_step: int64"));
   registry->Add(OnHandle("ResourceAccumulatorNumAccumulated").Output("num_accumulated: int32"));
+  for (const std::string name :
+       {"ConditionalAccumulator", "AccumulatorApplyGradient", "AccumulatorTakeGradient",
+        "AccumulatorSetGlobalStep", "AccumulatorNumAccumulated"})
+    registry->AddStringReferenceForm(name, "Resource" + name);
   registry->Add(OnHandle("MonographAccumulatorRanks").Output("ranks: int64").Shape(RanksShape));
   DefineSparse(registry, numbers);
   DefineStepGate(registry);

@@ -133,6 +133,7 @@ const Reasons& WithoutGoldenCase() {
       {"LoopCond", "in whole graphs: tests/golden/graphs/control_flow"},
       {"ControlTrigger", "only waits: tests/executor/flow_loop_test"},
       {"StackV2", "has state: tests/client/control_flow_test"},
+      {"_Stack", "in whole graphs: tests/golden/graphs/ref_resources"},
       {"StackPushV2", "has state: tests/client/control_flow_test"},
       {"StackPopV2", "has state: tests/client/control_flow_test"},
       {"StackCloseV2", "has state: tests/client/control_flow_test"},

@@ -345,6 +345,7 @@ inline const std::map<std::string, std::string>& WithoutGpuKernel() {
       {"Print", host},
       {"PrintV2", host},
       {"StackV2", host},
+      {"_Stack", host},
       {"StackPushV2", host},
       {"StackPopV2", host},
       {"StackCloseV2", host},
