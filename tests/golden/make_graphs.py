@@ -1459,6 +1459,44 @@ def ref_resources(r):
         r.step(mean + ": none", [count])
 
 
+@graph
+def ref_row_accumulators(r):
+    """Accumulators of rows: each row's mean is of the gradients that have it."""
+    ops = tf.raw_ops
+    step = v1.placeholder(tf.int64, [], name="step")
+    rows = v1.placeholder(tf.int64, [None], name="rows")
+    some = v1.placeholder(tf.float32, [None, 2], name="some")
+    shape = v1.placeholder(tf.int64, [None], name="shape")
+    gradients = [[0, 3], [3], [0, 1, 3], []], [[1, 1], [1, 4]], [[4, 0, 2], [2, 0, 4], [3, 0]], [[], [2]]
+    for mean in ("MEAN", "SUM"):
+        sum_of = ops.SparseConditionalAccumulator(dtype=tf.float32, shape=[5, 2], reduction_type=mean, name="of_" + mean)
+        more = dict(handle=sum_of, local_step=step, gradient_indices=rows, gradient_values=some)
+        apply = ops.SparseAccumulatorApplyGradient(gradient_shape=tf.constant([], tf.int64), has_known_shape=False, **more)
+        apply_known = ops.SparseAccumulatorApplyGradient(gradient_shape=shape, has_known_shape=True, **more)
+        count = ops.AccumulatorNumAccumulated(handle=sum_of)
+        required = v1.placeholder(tf.int32, [], name="required")
+        take = ops.SparseAccumulatorTakeGradient(handle=sum_of, num_required=required, dtype=tf.float32)
+        move = ops.AccumulatorSetGlobalStep(handle=sum_of, new_global_step=step)
+
+        def feeds(i, *k):
+            return {step: i, rows: ints(k), some: values("rows%d" % i, (len(k), 2)).reshape(-1, 2)}
+
+        for i, wave in enumerate(gradients):
+            for k in wave:
+                r.step("%s %d: rows %s" % (mean, i, k), targets=[apply], feeds=feeds(i, *k))
+            r.step("%s %d: take" % (mean, i), [count, take.indices, take.values, take.shape], feeds={required: len(wave)})
+        r.step(mean + ": too old", targets=[apply], feeds=feeds(3, 0))
+        r.step(mean + ": a shape", targets=[apply_known], feeds={**feeds(4, 0, 2), shape: ints([5, 2])})
+        wrong = dict(error="INVALID_ARGUMENT", error_contains="Shape mismatch")
+        r.step(mean + ": another shape", targets=[apply_known], feeds={**feeds(4, 0, 2), shape: ints([5, 3])}, **wrong)
+        r.step(mean + ": no shape", targets=[apply_known], feeds={**feeds(4, 0, 2), shape: ints([5])}, **wrong)
+        r.step(mean + ": a row too many", targets=[apply], feeds=feeds(4, 0, 5), error="INVALID_ARGUMENT")
+        r.step(mean + ": nothing", [take.values], feeds={required: 0}, error="INVALID_ARGUMENT")
+        r.step(mean + ": the step", targets=[move], feeds={step: 7})
+        r.step(mean + ": the step before", targets=[apply], feeds=feeds(6, 1))
+        r.step(mean + ": one", [count])
+
+
 # ---- functions ----------------------------------------------------------------------------------------------------
 
 

@@ -145,6 +145,7 @@ const std::vector<std::pair<const char*, Ops>>& Likenesses() {
       {"QueueDequeueManyV2", {"QueueDequeueUpToV2"}},
       {"ReaderReadUpToV2", {"ReaderReadV2"}},
       {"TensorArrayGradV3", {"TensorArrayGradWithShape"}},
+      {"MonographSparseAccumulatorTakeGradient", {"_SparseAccumulatorTakeGradient"}},
   };
   return likenesses;
 }
@@ -182,6 +183,7 @@ const std::vector<std::pair<const char*, Ops>>& Others() {
         "ResourceConditionalAccumulator",
         "MonographSparseConditionalAccumulator",
         "MonographStepGate",
+        "_SparseConditionalAccumulator",
         "_Stack",
         "_TemporaryVariable",
         "_DestroyTemporaryVariable"}},
@@ -210,7 +212,8 @@ const std::vector<std::pair<const char*, Ops>>& Others() {
       {"gives or takes a tensor without a copy, but for a small view of a large one",
        {"QueueDequeueV2", "QueueEnqueueV2", "ReadVariableOp", "StackPopV2", "StackPushV2"}},
       {"adds one gradient, whole or not at all",
-       {"MonographSparseAccumulatorApplyGradient", "ResourceAccumulatorApplyGradient"}},
+       {"MonographSparseAccumulatorApplyGradient", "ResourceAccumulatorApplyGradient",
+        "_SparseAccumulatorApplyGradient"}},
       {"reads or writes files: calls of the system, a thread of its own, or both",
        {"ReadFile", "WriteFile", "MatchingFiles", "SaveV2", "RestoreV2", "MergeV2Checkpoints",
         "MonographDatasetBatch"}},
