@@ -275,6 +275,23 @@ const OpDef& OpOf(const ShapeContext& context) {
 
 namespace {
 
+// A handle by reference is two strings. Handles stand before what there may be several of.
+Status ShapeStringHandles(const OpDef& op, NodeShapeContext& context) {
+  const PartialShape two{2};
+  for (size_t i = 0; i < op.inputs().size(); ++i) {
+    if (!op.inputs()[i].is_string_handle()) continue;
+    const PartialShape& shape = context.input(static_cast<int>(i));
+    if (!PartialShape::Merge(shape, two).ok()) {
+      return InvalidArgument(fmt::format("the handle {} must have shape {}, not {}",
+                                         op.inputs()[i].name, two.ToString(), shape.ToString()));
+    }
+  }
+  for (size_t i = 0; i < op.outputs().size(); ++i) {
+    if (op.outputs()[i].is_string_handle()) context.set_output(static_cast<int>(i), two);
+  }
+  return Status();
+}
+
 std::string Describe(const Graph& graph, const NodeSpec& spec) {
   std::string text = "node '" + std::string(spec.name) + "' (" + std::string(spec.op) + ")";
   for (size_t i = 0; i < spec.inputs.size(); ++i) {
@@ -369,8 +386,9 @@ Result<NodeId> Graph::AddNode(const NodeSpec& spec) {
   }
   NodeShapeContext context(*this, *op, spec.inputs, *checked->attrs, checked->outputs.size());
   if (op->shape() != nullptr) {
-    if (Status status = op->shape()(context); !status.ok())
-      return status.WithContext(Describe(*this, spec));
+    Status status = op->shape()(context);
+    if (status.ok() && op->handle_form() != nullptr) status = ShapeStringHandles(*op, context);
+    if (!status.ok()) return status.WithContext(Describe(*this, spec));
   }
   for (size_t i = 0; i < checked->outputs.size(); ++i) {
     const PartialShape& inferred = context.outputs()[i];

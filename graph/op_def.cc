@@ -352,6 +352,20 @@ OpDef OpDef::ReferenceForm(std::string name, std::string type_attr, ShapeFn fn) 
   return op;
 }
 
+OpDef OpDef::StringReferenceForm(std::string name) const {
+  OpDef op = *this;
+  op.name_ = std::move(name);
+  op.handle_form_ = HandleForm{name_, {}};
+  for (std::vector<ArgDef>* args : {&op.inputs_, &op.outputs_}) {
+    for (ArgDef& arg : *args) {
+      if (arg.dtype != DT_RESOURCE) continue;
+      arg.dtype = DT_STRING;
+      arg.is_ref = true;
+    }
+  }
+  return op;
+}
+
 const AttrDef* OpDef::FindAttr(std::string_view name) const {
   for (const AttrDef& attr : attrs_) {
     if (attr.name == name) return &attr;
@@ -400,6 +414,10 @@ void OpRegistry::Add(OpDef def) {
   const bool added = ops_.emplace(name, std::make_unique<OpDef>(std::move(def))).second;
   if (!added) FatalBug("OpRegistry", 0, "op " + name + " is defined twice");
   fingerprint_.store(0, std::memory_order_relaxed);  // relaxed: whoever adds has it alone
+}
+
+void OpRegistry::AddStringReferenceForm(std::string name, std::string_view of) {
+  Add(Find(of)->StringReferenceForm(std::move(name)));
 }
 
 const OpDef* OpRegistry::Find(std::string_view name) const {

@@ -48,6 +48,9 @@ struct ArgDef {
   std::string type_list_attr;  // attribute with a list of types: one tensor each
   std::string number_attr;     // attribute with the count, for a sequence of equal types
   bool is_ref = false;         // "Ref(...)": a reference to a variable, where the plain type stands
+
+  // A reference that is no variable's but the handle of a resource: its container and name.
+  bool is_string_handle() const { return is_ref && dtype == DT_STRING; }
 };
 
 struct AttrDef {
@@ -128,6 +131,9 @@ class OpDef {
   // The op `name` that does by references what this op does by handles: each handle is a reference
   // to a variable of type `type_attr`, and the first of them is the output, too.
   OpDef ReferenceForm(std::string name, std::string type_attr, ShapeFn fn) const;
+  // The op `name` whose handles are references to two strings, a resource's container and name, as
+  // TensorFlow's first queues, readers and tables have them.
+  OpDef StringReferenceForm(std::string name) const;
 
   // "MatMul(a: T, b: T) -> (product: T); transpose_a: bool = false, ..."
   std::string ToString() const;
@@ -152,8 +158,9 @@ class OpRegistry {
   OpRegistry(const OpRegistry&) = delete;
   OpRegistry& operator=(const OpRegistry&) = delete;
 
-  void Add(OpDef def);                             // REQUIRES: no op of that name yet
-  const OpDef* Find(std::string_view name) const;  // nullptr if there is none
+  void Add(OpDef def);  // REQUIRES: no op of that name yet
+  void AddStringReferenceForm(std::string name, std::string_view of);  // REQUIRES: `of` is there
+  const OpDef* Find(std::string_view name) const;                      // nullptr if there is none
   // Unimplemented "op 'Foo' is not registered; did you mean 'Fool'?"
   Result<const OpDef*> Require(std::string_view name) const;
   std::vector<const OpDef*> All() const;  // sorted by name

@@ -45,6 +45,11 @@ bool HandsOn(const OpDef& form) {
   return !form.inputs().empty() && form.inputs()[0].dtype != DT_RESOURCE;
 }
 
+bool GivesReference(const Graph& graph, NodeId id) {
+  const auto& outputs = graph.op(id).outputs();
+  return !outputs.empty() && outputs[0].is_ref;
+}
+
 // What is known before anything is replaced.
 struct Trace {
   Trace(const Graph& graph, const std::vector<NodeId>& order, std::span<const Endpoint> feeds)
@@ -75,7 +80,7 @@ struct Trace {
       const bool mixed = values > 0 || taken.empty();
       if (HandsOn(*form) && (mixed || !IsTakenUp(graph, out, id))) continue;
       if (!HandsOn(*form) && !form->reads_only()) Write(id, taken);
-      if (mixed || !graph.op(id).outputs()[0].is_ref || fed.contains({id, 0})) continue;
+      if (mixed || !GivesReference(graph, id) || fed.contains({id, 0})) continue;
       const bool one = std::count(taken.begin(), taken.end(), taken[0]) ==
                        static_cast<std::ptrdiff_t>(taken.size());
       // An update of several variables gives out the first.
@@ -224,8 +229,17 @@ class Replacer {
     return id;
   }
 
+  // Of a variable, not of a queue.
+  Status CheckReadable(Endpoint e) const {
+    const NodeId root = trace_.variable.at(e);
+    if (root == kAnyVariable || !graph_.op(root).outputs()[0].is_string_handle()) return Status();
+    return Unimplemented(graph_.NodeText(root) +
+                         ": its handle is for ops on it alone, and has no value to read or fetch");
+  }
+
   // The value of a reference behind the nodes `controls` of out_.
   Result<Endpoint> ReadBehind(Endpoint e, std::vector<NodeId> controls) {
+    MG_RETURN_IF_ERROR(CheckReadable(e));
     const Handle& handle = handles_.at(e);
     if (handle.after >= 0) controls.push_back(handle.after);
     MG_ASSIGN_OR_RETURN(const NodeId id,
@@ -291,12 +305,15 @@ class Replacer {
   Status Move(NodeId id) {
     const OpDef* form = FormOf(graph_, id);
     if (form == nullptr || (HandsOn(*form) && !trace_.IsReference({id, 0}))) return Copy(id);
-    if (fed_.contains({id, 0})) {
-      MG_RETURN_IF_ERROR(StandIn(id));
-      // Either a variable, or here for nothing but the feed.
-      if (graph_.inputs(id).empty()) return Status();
-    }
-    return Replace(id, *form);
+    if (IsFedReference(id)) MG_RETURN_IF_ERROR(StandIn(id));
+    // A node without the inputs of its op is here for nothing but what is fed.
+    const bool stands = graph_.inputs(id).empty() && !graph_.op(id).inputs().empty();
+    if (IsFedReference(id) && (stands || graph_.op(id).inputs().empty())) return Status();
+    return stands ? Copy(id) : Replace(id, *form);
+  }
+
+  bool IsFedReference(NodeId id) const {
+    return fed_.contains({id, 0}) && GivesReference(graph_, id);
   }
 
   // A node for an output that is fed: from here on it is a value.
@@ -334,6 +351,7 @@ class Replacer {
 
   Status CopyAsRead(NodeId id) {
     const Endpoint input = graph_.inputs(id)[0];
+    MG_RETURN_IF_ERROR(CheckReadable(input));
     const Handle& handle = handles_.at(input);
     std::vector<NodeId> controls = MovedControls(id);
     if (handle.after >= 0) controls.push_back(handle.after);
@@ -382,10 +400,11 @@ class Replacer {
     }
     Attrs attrs = HandleFormAttrs(graph_, id);
     // As its definition reads it: an old Variable's scalar may stand for any shape.
-    if (wants.empty()) attrs.Set("shape", graph_.shape({id, 0}));
+    if (wants.empty() && !graph_.op(id).outputs()[0].is_string_handle())
+      attrs.Set("shape", graph_.shape({id, 0}));
     MG_ASSIGN_OR_RETURN(const NodeId node, Add(std::string(graph_.name(id)), form.name(), inputs,
                                                std::move(controls), std::move(attrs), id));
-    if (!fed_.contains({id, 0})) moved_[Index(id)] = node;
+    if (!IsFedReference(id)) moved_[Index(id)] = node;
     const bool gives_handles = !form.outputs().empty();
     for (int32_t i = 0; i < graph_.num_outputs(id); ++i) {
       if (!trace_.IsReference({id, i})) continue;
@@ -415,7 +434,8 @@ bool TakesReference(const Graph& graph, NodeId node, size_t input) {
   if (graph.op(source.node).handle_form() == nullptr) return false;
   // What gives out references has one tensor for each output.
   const auto& outputs = graph.op(source.node).outputs();
-  return outputs[static_cast<size_t>(source.index)].is_ref && WantsReference(graph, node)[input];
+  const auto index = static_cast<size_t>(source.index);
+  return index < outputs.size() && outputs[index].is_ref && WantsReference(graph, node)[input];
 }
 
 Attrs HandleFormAttrs(const Graph& graph, NodeId node) {

@@ -17,6 +17,10 @@
 // Identity, if that is on the node's device (to another it is sent as it was read). All other nodes
 // share one read, and an Identity on the variable's device is a read. A fetch has the value behind
 // all writes of the step that run for certain, as TensorFlow's fetches of its own memory do.
+//
+// The first queues, readers, tables, stacks and accumulators of TensorFlow give their handles as
+// references to two strings (OpDef::StringReferenceForm). They are replaced in the same way, by the
+// ops whose handles are resources; the strings cannot be read.
 #pragma once
 
 #include <span>

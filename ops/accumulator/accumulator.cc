@@ -199,6 +199,20 @@ Status SparseTakeShape(ShapeContext& c) {
   return Status();
 }
 
+// A variable whose shape is said to be a scalar may have any (SyncReplicasOptimizer says so).
+Status ByRowTakeShape(ShapeContext& c) {
+  MG_RETURN_IF_ERROR(c.WithRank(1, 0).status());
+  c.set_output(0, PartialShape{-1});
+  c.set_output(2, PartialShape{-1});
+  return Status();
+}
+
+Status ByRowApplyShape(ShapeContext& c) {
+  MG_RETURN_IF_ERROR(c.WithRank(1, 0).status());
+  MG_RETURN_IF_ERROR(c.WithRank(2, 1).status());
+  return c.WithRank(4, 1).status();
+}
+
 Status ScalarInputsShape(ShapeContext& c) {
   for (int i = 1; i < c.num_inputs(); ++i) MG_RETURN_IF_ERROR(c.WithRank(i, 0).status());
   for (int i = 0; i < c.num_outputs(); ++i) c.set_output(i, PartialShape::Scalar());
@@ -244,6 +258,38 @@ void DefineSparse(OpRegistry* registry, const std::string& numbers) {
                     .Attr("dtype: " + numbers)
                     .Attr(indices)
                     .Shape(SparseTakeShape));
+}
+
+// TensorFlow's accumulators of rows, which it has by reference alone. Below them ops on resources.
+void DefineByRow(OpRegistry* registry, const std::string& numbers) {
+  registry->Add(OpDef("_SparseConditionalAccumulator")
+                    .Output("handle: resource")
+                    .Attr("dtype: " + numbers)
+                    .Attr("shape: shape")
+                    .Attr("container: string = ''")
+                    .Attr("shared_name: string = ''")
+                    .Attr("reduction_type: {'MEAN', 'SUM'} = 'MEAN'")
+                    .Stateful()
+                    .Shape(ScalarShape)
+                    .NoGradient());
+  registry->Add(OnHandle("_SparseAccumulatorApplyGradient")
+                    .Input("local_step: int64")
+                    .Input("gradient_indices: int64")
+                    .Input("gradient_values: dtype")
+                    .Input("gradient_shape: int64")
+                    .Attr("dtype: " + numbers)
+                    .Attr("has_known_shape: bool")
+                    .Shape(ByRowApplyShape));
+  registry->Add(OnHandle("_SparseAccumulatorTakeGradient")
+                    .Input("num_required: int32")
+                    .Output("indices: int64")
+                    .Output("values: dtype")
+                    .Output("shape: int64")
+                    .Attr("dtype: " + numbers)
+                    .Shape(ByRowTakeShape));
+  for (const std::string name : {"SparseConditionalAccumulator", "SparseAccumulatorApplyGradient",
+                                 "SparseAccumulatorTakeGradient"})
+    registry->AddStringReferenceForm(name, "_" + name);
 }
 
 void DefineStepGate(OpRegistry* registry) {
@@ -294,8 +340,13 @@ void Define(OpRegistry* registry) {
                     .Shape(TakeShape));
   registry->Add(OnHandle("ResourceAccumulatorSetGlobalStep").Input("new_global_step: int64"));
   registry->Add(OnHandle("ResourceAccumulatorNumAccumulated").Output("num_accumulated: int32"));
+  for (const std::string name :
+       {"ConditionalAccumulator", "AccumulatorApplyGradient", "AccumulatorTakeGradient",
+        "AccumulatorSetGlobalStep", "AccumulatorNumAccumulated"})
+    registry->AddStringReferenceForm(name, "Resource" + name);
   registry->Add(OnHandle("MonographAccumulatorRanks").Output("ranks: int64").Shape(RanksShape));
   DefineSparse(registry, numbers);
+  DefineByRow(registry, numbers);
   DefineStepGate(registry);
 }
 

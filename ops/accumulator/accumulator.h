@@ -10,7 +10,8 @@
 // The ops are TensorFlow's ResourceConditionalAccumulator and ResourceAccumulator*; those that are
 // ours alone begin with Monograph. TensorFlow's accumulators of rows have no resource: ours are
 // SparseConditionalAccumulator, SparseAccumulatorApplyGradient and SparseAccumulatorTakeGradient
-// over a handle, with Monograph before their names.
+// over a handle, with Monograph before their names. Graphs have TensorFlow's own by reference,
+// which add rows up as TensorFlow does.
 #pragma once
 
 #include <cstdint>

@@ -28,11 +28,23 @@ Result<AccumulatorSpec> SpecOf(const KernelConstruction& k, const std::string& n
                          .indices = k.attrs().GetOr<DType>("Tindices", DT_INVALID)};
 }
 
+Result<AccumulatorSpec> RowSpecOf(const KernelConstruction& k, const std::string& name) {
+  MG_ASSIGN_OR_RETURN(AccumulatorSpec spec, SpecOf(k, name));
+  spec.indices = DT_INT64;
+  spec.by_row = true;
+  return spec;
+}
+
 Result<std::string> GateSpecOf(const KernelConstruction&, const std::string& name) { return name; }
 
 // `indices`: DT_INVALID for an op on whole gradients.
-Status CheckType(const AccumulatorResource& accumulator, DType dtype, DType indices) {
+Status CheckType(const AccumulatorResource& accumulator, DType dtype, DType indices,
+                 bool by_row = false) {
   const AccumulatorSpec& spec = accumulator.spec();
+  if (by_row != spec.by_row) {
+    return InvalidArgument("accumulator '" + spec.name + "' is a " + spec.ToString() +
+                           ", which this op does not work on");
+  }
   const auto text = [](DType values, DType rows) {
     return rows == DT_INVALID ? std::string(DTypeName(values))
                               : "rows of " + std::string(DTypeName(values)) + " with indices of " +
@@ -96,15 +108,54 @@ class SparseApplyKernel : public Kernel {
   const int64_t rank_;
 };
 
+// Whether a gradient of that whole shape is one of the variable. `shape` is a vector, which may
+// have more dimensions than the variable is said to have.
+Status CheckWholeShape(const AccumulatorSpec& spec, const Tensor& shape) {
+  const std::string who = "accumulator '" + spec.name + "': Shape mismatch: expected ";
+  if (shape.shape().rank() != 1)
+    return InvalidArgument(who + "a vector for the shape, got " + shape.shape().ToString());
+  const auto* dims = shape.data<int64_t>();
+  const int rank = spec.shape.known_rank() ? spec.shape.rank() : 0;
+  if (rank > shape.elements()) {
+    return InvalidArgument(who + "shape rank at least " + std::to_string(rank) + ", got " +
+                           std::to_string(shape.elements()));
+  }
+  for (int i = 0; i < rank; ++i) {
+    if (spec.shape.dim(i) < 0 || spec.shape.dim(i) == dims[i]) continue;
+    return InvalidArgument(who + "shape dim " + std::to_string(i) + " to be " +
+                           std::to_string(spec.shape.dim(i)) + ", got " + std::to_string(dims[i]));
+  }
+  return Status();
+}
+
+class RowApplyKernel : public Kernel {
+ public:
+  explicit RowApplyKernel(const KernelConstruction& k)
+      : dtype_(k.attr<DType>("dtype")), has_shape_(k.attr<bool>("has_known_shape")) {}
+  Status Compute(KernelContext& c) override {
+    MG_ASSIGN_OR_RETURN(const auto accumulator, FindResource<AccumulatorResource>(c));
+    MG_RETURN_IF_ERROR(CheckType(*accumulator, dtype_, DT_INT64, true));
+    MG_ASSIGN_OR_RETURN(const int64_t local_step, IntOf(c.input(1), "local_step"));
+    if (has_shape_) MG_RETURN_IF_ERROR(CheckWholeShape(accumulator->spec(), c.input(4)));
+    return accumulator->Apply(c, local_step, -1, c.TakeInput(3), c.TakeInput(2));
+  }
+
+ private:
+  const DType dtype_;
+  const bool has_shape_;
+};
+
 class TakeKernel : public AsyncKernel {
  public:
-  explicit TakeKernel(const KernelConstruction& k)
-      : dtype_(k.attr<DType>("dtype")), indices_(k.attrs().GetOr<DType>("Tindices", DT_INVALID)) {}
+  explicit TakeKernel(const KernelConstruction& k, bool by_row = false)
+      : by_row_(by_row),
+        dtype_(k.attr<DType>("dtype")),
+        indices_(by_row ? DT_INT64 : k.attrs().GetOr<DType>("Tindices", DT_INVALID)) {}
   void ComputeAsync(KernelContext& c, Done done) override {
     auto found = FindResource<AccumulatorResource>(c);
     if (!found.ok()) return done(found.status());
     const std::shared_ptr<AccumulatorResource> accumulator = std::move(found).value();
-    if (Status status = CheckType(*accumulator, dtype_, indices_); !status.ok())
+    if (Status status = CheckType(*accumulator, dtype_, indices_, by_row_); !status.ok())
       return done(status);
     const Result<int64_t> required = IntOf(c.input(1), "num_required");
     if (!required.ok()) return done(required.status());
@@ -112,12 +163,17 @@ class TakeKernel : public AsyncKernel {
       return done(InvalidArgument("num_required is " + std::to_string(*required) +
                                   "; it must be at least 1"));
     }
-    const bool mean = accumulator->spec().mean;
-    accumulator->Take(
-        c, *required,
-        [&c, mean, done = std::move(done)](const Status& status, AccumulatorResource::Taken taken) {
-          done(status.ok() ? Reduce(c, mean, std::move(taken)) : status);
-        });
+    // The accumulator itself would hold what `done` holds.
+    const AccumulatorSpec& spec = accumulator->spec();
+    const bool mean = spec.mean, by_row = by_row_;
+    const int64_t rows = spec.shape.known_rank() && spec.shape.rank() > 0 ? spec.shape.dim(0) : -1;
+    accumulator->Take(c, *required,
+                      [&c, mean, by_row, rows, done = std::move(done)](
+                          const Status& status, AccumulatorResource::Taken taken) {
+                        if (!status.ok()) return done(status);
+                        done(by_row ? GiveRows(c, mean, rows, std::move(taken))
+                                    : Reduce(c, mean, std::move(taken)));
+                      });
   }
 
  private:
@@ -135,6 +191,23 @@ class TakeKernel : public AsyncKernel {
     return SumInto(c, taken.gradients, divide_by, out);
   }
 
+  // `num_rows`: of the variable; -1: unknown.
+  static Status GiveRows(KernelContext& c, bool mean, int64_t num_rows,
+                         AccumulatorResource::Taken taken) {
+    c.AllowCancel();
+    Tensor& rows = taken.gradients[0];
+    MG_ASSIGN_OR_RETURN(Tensor * shape, c.AllocateOutput(2, Shape({rows.shape().rank()})));
+    for (int i = 0; i < rows.shape().rank(); ++i) shape->data<int64_t>()[i] = rows.shape().dim(i);
+    shape->data<int64_t>()[0] = num_rows;
+    c.set_output(0, std::move(taken.indices[0]));
+    if (!mean || taken.count == 1) {
+      c.set_output(1, std::move(rows));
+      return Status();
+    }
+    MG_ASSIGN_OR_RETURN(Tensor * means, c.AllocateOutput(1, rows.shape()));
+    return DivideRows(c, rows, taken.row_counts, means);
+  }
+
   // The indices and values of all sparse gradients, one after the other.
   static Status Join(KernelContext& c, int64_t divide_by, AccumulatorResource::Taken taken) {
     MG_RETURN_IF_ERROR(Concatenate(c, 0, std::move(taken.indices)));
@@ -147,7 +220,13 @@ class TakeKernel : public AsyncKernel {
     return Concatenate(c, 1, std::move(taken.gradients));
   }
 
+  const bool by_row_;
   const DType dtype_, indices_;
+};
+
+class RowTakeKernel : public TakeKernel {
+ public:
+  explicit RowTakeKernel(const KernelConstruction& k) : TakeKernel(k, /*by_row=*/true) {}
 };
 
 class SetGlobalStepKernel : public Kernel {
@@ -292,6 +371,12 @@ void RegisterCpu(KernelRegistry* registry) {
                                      KernelCost::kExpensive);
   AddHandleKernel<TakeKernel>(registry, "MonographSparseAccumulatorTakeGradient",
                               KernelCost::kExpensive);
+  AddHandleKernel<HandleKernel<AccumulatorResource, RowSpecOf>>(registry,
+                                                                "_SparseConditionalAccumulator");
+  AddHandleKernel<RowApplyKernel>(registry, "_SparseAccumulatorApplyGradient",
+                                  KernelCost::kExpensive);
+  AddHandleKernel<RowTakeKernel>(registry, "_SparseAccumulatorTakeGradient",
+                                 KernelCost::kExpensive);
   AddHandleKernel<SetGlobalStepKernel>(registry, "ResourceAccumulatorSetGlobalStep");
   AddHandleKernel<NumAccumulatedKernel>(registry, "ResourceAccumulatorNumAccumulated");
   AddHandleKernel<RanksKernel>(registry, "MonographAccumulatorRanks");

@@ -40,15 +40,10 @@ void SumTyped(KernelContext* c, const std::vector<const T*>& from, int64_t divid
   c->ParallelFor(blocks, 4000 * static_cast<int64_t>(from.size()), body);
 }
 
-// With `c` nullptr the sum is made on this thread alone.
-Status Sum(KernelContext* c, const std::vector<Tensor>& gradients, int64_t divide_by, Tensor* to) {
-  const auto run = [&]<typename T>(T) {
-    std::vector<const T*> from;
-    for (const Tensor& gradient : gradients) from.push_back(gradient.data<T>());
-    SumTyped<T>(c, from, divide_by, to->elements(), to->data<T>());
-    return Status();
-  };
-  switch (to->dtype()) {
+// run(T()) for the type T of the elements.
+template <typename Run>
+Status WithType(DType dtype, const Run& run) {
+  switch (dtype) {
     case DT_FLOAT:
       return run(float());
     case DT_DOUBLE:
@@ -62,11 +57,74 @@ Status Sum(KernelContext* c, const std::vector<Tensor>& gradients, int64_t divid
     case DT_INT64:
       return run(int64_t());
     default:
-      return Unimplemented("no sums of " + std::string(DTypeName(to->dtype())));
+      return Unimplemented("no sums of " + std::string(DTypeName(dtype)));
+  }
+}
+
+// With `c` nullptr the sum is made on this thread alone.
+Status Sum(KernelContext* c, const std::vector<Tensor>& gradients, int64_t divide_by, Tensor* to) {
+  return WithType(to->dtype(), [&]<typename T>(T) {
+    std::vector<const T*> from;
+    for (const Tensor& gradient : gradients) from.push_back(gradient.data<T>());
+    SumTyped<T>(c, from, divide_by, to->elements(), to->data<T>());
+    return Status();
+  });
+}
+
+// A row of a sum of two gradients: row a of the one, row b of the other, or both; -1: none.
+struct RowPair {
+  int64_t a, b;
+};
+
+// Both lists of indices are gone through side by side, as if they ascended; where they do not, an
+// index may stay there twice. That is TensorFlow's sum, which relies on the order.
+std::vector<RowPair> PairRows(const Tensor& a_indices, const Tensor& b_indices) {
+  const int64_t a_rows = a_indices.elements(), b_rows = b_indices.elements();
+  const auto *a = a_indices.data<int64_t>(), *b = b_indices.data<int64_t>();
+  std::vector<RowPair> pairs;
+  pairs.reserve(static_cast<size_t>(a_rows + b_rows));
+  int64_t i = 0, j = 0;
+  while (i < a_rows || j < b_rows) {
+    const bool has_a = j == b_rows || (i < a_rows && a[i] <= b[j]);
+    const bool has_b = i == a_rows || (j < b_rows && b[j] <= a[i]);
+    pairs.push_back({has_a ? i : -1, has_b ? j : -1});
+    if (has_a) ++i;
+    if (has_b) ++j;
+  }
+  return pairs;
+}
+
+template <typename T>
+void SumRows(const std::vector<RowPair>& pairs, int64_t size, const T* a, const T* b, T* to) {
+  for (const RowPair& pair : pairs) {
+    const T* only = pair.a < 0 ? b + pair.b * size : a + pair.a * size;
+    if (pair.a < 0 || pair.b < 0) {
+      std::copy(only, only + size, to);
+    } else {
+      const T* other = b + pair.b * size;
+      for (int64_t k = 0; k < size; ++k) to[k] = T(only[k] + other[k]);
+    }
+    to += size;
   }
 }
 
 }  // namespace
+
+Status DivideRows(KernelContext& c, const Tensor& rows, const Tensor& counts, Tensor* to) {
+  const int64_t n = counts.elements(), size = n == 0 ? 0 : rows.elements() / n;
+  return WithType(rows.dtype(), [&]<typename T>(T) {
+    const T* from = rows.data<T>();
+    T* out = to->data<T>();
+    const auto* count = counts.data<int64_t>();
+    c.ParallelFor(n, 1 + size, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        const T divisor = T(static_cast<float>(count[row]));
+        for (int64_t k = row * size; k < (row + 1) * size; ++k) out[k] = T(from[k] / divisor);
+      }
+    });
+    return Status();
+  });
+}
 
 Status SumInto(KernelContext& c, const std::vector<Tensor>& gradients, int64_t divide_by,
                Tensor* to) {
@@ -77,13 +135,15 @@ std::string AccumulatorSpec::ToString() const {
   return std::string(sparse() ? "SparseConditionalAccumulator(" : "ConditionalAccumulator(") +
          std::string(DTypeName(dtype)) + shape.ToString() +
          (sparse() ? ", indices " + std::string(DTypeName(indices)) : "") +
-         (mean ? ", MEAN)" : ", SUM)");
+         (by_row ? ", by row" : "") + (mean ? ", MEAN)" : ", SUM)");
 }
 
 Status AccumulatorResource::Check(const KernelContext& c, const Tensor& gradient,
                                   const Tensor& indices) const {
   const std::string who = "accumulator '" + spec_.name + "': ";
   PartialShape expected = spec_.shape;
+  // SyncReplicasOptimizer says of a variable of any shape that it is a scalar.
+  if (spec_.by_row && expected.rank() == 0) expected = PartialShape();
   if (spec_.sparse() && expected.known_rank()) expected.set_dim(0, -1);
   if (!expected.Accepts(gradient.shape()) || (spec_.sparse() && gradient.shape().rank() == 0)) {
     return InvalidArgument(who + "Shape mismatch: expected " + expected.ToString() + ", got " +
@@ -94,7 +154,7 @@ Status AccumulatorResource::Check(const KernelContext& c, const Tensor& gradient
     return InvalidArgument(who + "rows of shape " + gradient.shape().ToString() +
                            " with indices of shape " + indices.shape().ToString());
   }
-  const int64_t rows = spec_.shape.known_rank() ? spec_.shape.dim(0) : -1;
+  const int64_t rows = expected.known_rank() ? spec_.shape.dim(0) : -1;
   return rows < 0
              ? Status()
              : CheckRowIndices(c, rows, indices).WithContext("accumulator '" + spec_.name + "'");
@@ -126,7 +186,9 @@ Status AccumulatorResource::Apply(KernelContext& c, int64_t local_step, int64_t 
     if (rank >= 0) {
       AddRanked(rank, std::move(gradient), std::move(indices));
     } else {
-      MG_RETURN_IF_ERROR(AddUnranked(std::move(gradient), std::move(indices), c.allocator()));
+      MG_RETURN_IF_ERROR(spec_.by_row
+                             ? AddByRow(std::move(gradient), std::move(indices), c.allocator())
+                             : AddUnranked(std::move(gradient), std::move(indices), c.allocator()));
     }
     if (!TakeIfReady(&waiter, &taken)) return Status();
   }
@@ -149,6 +211,48 @@ Status AccumulatorResource::AddUnranked(Tensor gradient, Tensor indices, Allocat
     MG_RETURN_IF_ERROR(Sum(nullptr, terms, 1, &all.sum));
     ++all.count;
   }
+  ++count_;
+  return Status();
+}
+
+Status AccumulatorResource::AddByRow(Tensor gradient, Tensor indices, Allocator* allocator) {
+  const auto counts_of = [allocator](int64_t rows) {
+    return Tensor::Allocate(DT_INT64, Shape({rows}), allocator);
+  };
+  if (gradients_.empty()) {
+    MG_ASSIGN_OR_RETURN(Tensor counts, counts_of(indices.elements()));
+    std::fill_n(counts.data<int64_t>(), counts.elements(), 1);
+    gradients_.push_back({.sum = std::move(gradient),
+                          .indices = std::move(indices),
+                          .row_counts = std::move(counts)});
+    ++count_;
+    return Status();
+  }
+  Gradient& all = gradients_.front();
+  const std::vector<RowPair> pairs = PairRows(all.indices, indices);
+  const auto rows = static_cast<int64_t>(pairs.size());
+  Shape shape = gradient.shape();
+  shape.set_dim(0, rows);
+  MG_ASSIGN_OR_RETURN(Tensor sum, Tensor::Allocate(spec_.dtype, shape, allocator));
+  const int64_t size = rows == 0 ? 0 : sum.elements() / rows;
+  MG_ASSIGN_OR_RETURN(Tensor counts, counts_of(rows));
+  MG_ASSIGN_OR_RETURN(Tensor places, counts_of(rows));
+  const auto *a = all.indices.data<int64_t>(), *b = indices.data<int64_t>(),
+             *count = all.row_counts.data<int64_t>();
+  for (int64_t i = 0; i < rows; ++i) {
+    const RowPair& pair = pairs[static_cast<size_t>(i)];
+    places.data<int64_t>()[i] = pair.a < 0 ? b[pair.b] : a[pair.a];
+    counts.data<int64_t>()[i] = (pair.a < 0 ? 0 : count[pair.a]) + (pair.b < 0 ? 0 : 1);
+  }
+  MG_RETURN_IF_ERROR(WithType(spec_.dtype, [&]<typename T>(T) {
+    SumRows<T>(pairs, size, std::as_const(all.sum).data<T>(), std::as_const(gradient).data<T>(),
+               sum.data<T>());
+    return Status();
+  }));
+  all.sum = std::move(sum);
+  all.indices = std::move(places);
+  all.row_counts = std::move(counts);
+  ++all.count;
   ++count_;
   return Status();
 }
@@ -178,6 +282,7 @@ bool AccumulatorResource::TakeIfReady(Waiter* waiter, Taken* taken) {
     taken->count += gradient.count;
     taken->gradients.push_back(std::move(gradient.sum));
     if (spec_.sparse()) taken->indices.push_back(std::move(gradient.indices));
+    if (spec_.by_row) taken->row_counts = std::move(gradient.row_counts);
   }
   gradients_.clear();
   count_ = 0;
@@ -251,6 +356,7 @@ int64_t AccumulatorResource::bytes() const {
   for (const Gradient& gradient : gradients_) {
     total += gradient.sum.bytes();
     if (spec_.sparse()) total += gradient.indices.bytes();
+    if (spec_.by_row) total += gradient.row_counts.bytes();
   }
   return static_cast<int64_t>(total);
 }

@@ -22,6 +22,8 @@ struct AccumulatorSpec {
   PartialShape shape;  // of the variable
   bool mean = true;
   DType indices = DT_INVALID;  // of gradients of rows; DT_INVALID: gradients are whole
+  // Rows of one index are added up as they come, and each has a mean of its own. Indices are int64.
+  bool by_row = false;
 
   bool sparse() const { return indices != DT_INVALID; }
 
@@ -34,10 +36,12 @@ class AccumulatorResource : public Resource,
  public:
   using Spec = AccumulatorSpec;
   // What was taken: the sum of `gradients`, in this order, stands for `count` gradients. If they
-  // are rows, these one after the other, with their indices.
+  // are rows, these one after the other, with their indices. By row there is one gradient, and for
+  // each of its rows the number of those that were added up to it (int64).
   struct Taken {
     std::vector<Tensor> gradients, indices;
     int64_t count = 0;
+    Tensor row_counts;
   };
   using TakenFn = std::function<void(const Status&, Taken)>;
 
@@ -62,6 +66,7 @@ class AccumulatorResource : public Resource,
   struct Gradient {
     int64_t rank = -1, count = 1;
     Tensor sum, indices;
+    Tensor row_counts;  // by row only
   };
   struct Waiter {
     uint64_t id = 0;
@@ -72,6 +77,7 @@ class AccumulatorResource : public Resource,
   // Whether the gradient fits the variable.
   Status Check(const KernelContext& c, const Tensor& gradient, const Tensor& indices) const;
   Status AddUnranked(Tensor gradient, Tensor indices, Allocator* allocator) MG_REQUIRES(mutex_);
+  Status AddByRow(Tensor gradient, Tensor indices, Allocator* allocator) MG_REQUIRES(mutex_);
   void AddRanked(int64_t rank, Tensor gradient, Tensor indices) MG_REQUIRES(mutex_);
   // The waiter that gets its gradients now, if there is one, and what it gets.
   bool TakeIfReady(Waiter* waiter, Taken* taken) MG_REQUIRES(mutex_);
@@ -89,5 +95,8 @@ class AccumulatorResource : public Resource,
 // to = (g0 + g1) + g2 ..., with AddN's bits; divided by `divide_by` if that is more than 1.
 Status SumInto(KernelContext& c, const std::vector<Tensor>& gradients, int64_t divide_by,
                Tensor* to);
+// Each row of `to` is that of `rows`, divided by its number in `counts` (int64). They may share
+// memory.
+Status DivideRows(KernelContext& c, const Tensor& rows, const Tensor& counts, Tensor* to);
 
 }  // namespace monograph::ops::accumulator

@@ -4,6 +4,8 @@
 // lookup_cpu.cc compares them with the table's.
 #include "ops/lookup/lookup.h"
 
+#include <string>
+
 #include "graph/gradients.h"
 #include "graph/op_def.h"
 #include "graph/shape_inference.h"
@@ -161,6 +163,11 @@ void Define(OpRegistry* registry) {
                     .Stateful()
                     .Shape(ScalarShape)
                     .NoGradient());
+  for (const std::string name :
+       {"HashTable", "MutableHashTable", "InitializeTable", "InitializeTableFromTextFile",
+        "LookupTableFind", "LookupTableInsert", "LookupTableImport", "LookupTableExport",
+        "LookupTableSize"})
+    registry->AddStringReferenceForm(name, name + "V2");
 }
 
 }  // namespace ops::lookup

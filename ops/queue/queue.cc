@@ -4,6 +4,8 @@
 // graph of TensorFlow's has no such attribute, and then the shapes are unknown.
 #include "ops/queue/queue.h"
 
+#include <string>
+
 #include "graph/op_def.h"
 #include "graph/shape_inference.h"
 #include "ops/constant/constant.h"
@@ -210,6 +212,11 @@ void Define(OpRegistry* registry) {
                     .Stateful()
                     .Shape(ScalarShape)
                     .NoGradient());
+  for (const std::string name :
+       {"FIFOQueue", "PaddingFIFOQueue", "PriorityQueue", "RandomShuffleQueue", "QueueEnqueue",
+        "QueueEnqueueMany", "QueueDequeue", "QueueDequeueMany", "QueueDequeueUpTo", "QueueClose",
+        "QueueSize", "QueueIsClosed"})
+    registry->AddStringReferenceForm(name, name + "V2");
 }
 
 }  // namespace ops::queue

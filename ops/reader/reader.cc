@@ -3,6 +3,8 @@
 // one by one (reader_cpu.cc). No op has a gradient.
 #include "ops/reader/reader.h"
 
+#include <string>
+
 #include "graph/gradients.h"
 #include "graph/op_def.h"
 #include "graph/shape_inference.h"
@@ -109,6 +111,11 @@ void Define(OpRegistry* registry) {
                     .Stateful()
                     .Shape(NoOutputs)
                     .NoGradient());
+  for (const std::string name :
+       {"TFRecordReader", "TextLineReader", "FixedLengthRecordReader", "WholeFileReader",
+        "IdentityReader", "ReaderRead", "ReaderReadUpTo", "ReaderNumRecordsProduced",
+        "ReaderNumWorkUnitsCompleted", "ReaderReset"})
+    registry->AddStringReferenceForm(name, name + "V2");
   registry->Add(OpDef("ReadFile")
                     .Input("filename: string")
                     .Output("contents: string")

@@ -1,5 +1,7 @@
 #include "ops/stack/stack.h"
 
+#include <string>
+
 #include "graph/op_def.h"
 #include "graph/shape_inference.h"
 
@@ -63,6 +65,17 @@ void Define(OpRegistry* registry) {
                     .NoGradient());
   registry->Add(
       OpDef("StackCloseV2").Input("handle: resource").Stateful().Shape(NoOutputs).NoGradient());
+  // Of any size, as the first op was.
+  registry->Add(OpDef("_Stack")
+                    .Output("handle: resource")
+                    .Attr("elem_type: type")
+                    .Attr("stack_name: string = ''")
+                    .Stateful()
+                    .Shape(ScalarShape)
+                    .NoGradient());
+  registry->AddStringReferenceForm("Stack", "_Stack");
+  for (const std::string name : {"StackPush", "StackPop", "StackClose"})
+    registry->AddStringReferenceForm(name, name + "V2");
 }
 
 }  // namespace ops::stack

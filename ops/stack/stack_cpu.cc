@@ -70,7 +70,10 @@ class StackKernel : public Kernel {
       : device_(k.device()), name_(k.node_name()), dtype_(k.attr<DType>("elem_type")) {}
 
   Status Compute(KernelContext& c) override {
-    MG_ASSIGN_OR_RETURN(const int64_t max_size, IntOf(c.input(0), "max_size"));
+    int64_t max_size = -1;
+    if (c.num_inputs() > 0) {
+      MG_ASSIGN_OR_RETURN(max_size, IntOf(c.input(0), "max_size"));
+    }
     const auto stack = std::make_shared<StackResource>(name_, dtype_, max_size);
     return variable::SetHandleOfRun(c, device_, "_stacks", name_, stack);
   }
@@ -117,6 +120,7 @@ class CloseKernel : public Kernel {
 void RegisterCpu(KernelRegistry* registry) {
   using variable::AddHandleKernel;
   AddHandleKernel<StackKernel>(registry, "StackV2");
+  AddHandleKernel<StackKernel>(registry, "_Stack");
   AddHandleKernel<PushKernel>(registry, "StackPushV2");
   AddHandleKernel<PopKernel>(registry, "StackPopV2");
   AddHandleKernel<CloseKernel>(registry, "StackCloseV2");

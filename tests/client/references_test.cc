@@ -8,6 +8,7 @@
 #include "client/session.h"
 #include "graph/graph.pb.h"
 #include "graph/graph_def.h"
+#include "tests/temporary_folder.h"
 
 namespace monograph {
 namespace {
@@ -139,6 +140,129 @@ TEST_F(ReferencesTest, AReaderSeesWhatItWaitsFor) {
   const auto beside = session_->RunByName({}, {"w:0", "read:0"}, {"add"});
   ASSERT_TRUE(beside.ok()) << beside.status();
   for (const Tensor& value : *beside) EXPECT_THAT(value.values<float>(), ElementsAre(41, 82));
+}
+
+// q, a queue of the first kind, of floats; put, which takes `x`, and get.
+std::string WithQueue(const std::string& device = "") {
+  const std::string types = "{ list { type: DT_FLOAT } } }";
+  return Node("q", "FIFOQueue", {},
+              "attr { key: 'component_types' value " + types + " device: '" + device + "'") +
+         Node("x", "Const", {},
+              Type("dtype") +
+                  "attr { key: 'value' value { tensor { dtype: DT_FLOAT float_val: 5 "
+                  "tensor_shape { } } } }") +
+         Node("put", "QueueEnqueue", {"q", "x"}, "attr { key: 'Tcomponents' value " + types) +
+         Node("get", "QueueDequeue", {"q"}, "attr { key: 'component_types' value " + types);
+}
+
+TEST_F(ReferencesTest, WhatWorksOnAQueueOfTheFirstKindIsWhereTheQueueIs) {
+  std::string log;
+  Load(WithQueue("/device:CPU:1"),
+       {.log_device_placement = PlacementLog::kFull,
+        .placement_sink = [&log](const std::string& text) { log += text; },
+        .device_count = {{kCpu, 2}}});
+  EXPECT_TRUE(session_->RunByName({}, {}, {"put"}).ok());
+  EXPECT_THAT(Fetch("get:0"), ElementsAre(5));
+  const std::string cpu1 = "/job:localhost/replica:0/task:0/device:CPU:1";
+  for (const char* node : {"q: (FIFOQueue): ", "put: (QueueEnqueue): ", "get: (QueueDequeue): "})
+    EXPECT_THAT(log, HasSubstr(node + cpu1));
+}
+
+TEST_F(ReferencesTest, AHandleByReferenceIsNoValue) {
+  const std::string string_type = "attr { key: 'T' value { type: DT_STRING } }";
+  Load(WithQueue() + Node("copy", "Identity", {"q"}, string_type) +
+       Node("both", "Pack", {"q", "q"}, string_type + "attr { key: 'N' value { i: 2 } }"));
+  for (const char* name : {"q:0", "copy:0", "both:0"}) {
+    const Status status = session_->RunByName({}, {name}).status();
+    EXPECT_EQ(status.code(), Code::kUnimplemented) << name;
+    EXPECT_THAT(status.message(), HasSubstr("'q' (FIFOQueue): its handle is for ops on it alone"));
+  }
+}
+
+TEST_F(ReferencesTest, AHandleIsNeitherAStringNorAVariableNorAResource) {
+  const std::string text = "attr { key: 'dtype' value { type: DT_STRING } } ";
+  const std::string two = "{ dim { size: 2 } } } }";
+  Load(WithQueue() +
+       Node("words", "Const", {},
+            text +
+                "attr { key: 'value' value { tensor { dtype: DT_STRING string_val: 'a' "
+                "tensor_shape " +
+                two + " }") +
+       Node("w", "VariableV2", {}, text + "attr { key: 'shape' value { shape " + two) +
+       Node("of_words", "QueueSize", {"words"}, "") + Node("of_w", "QueueSize", {"w"}, "") +
+       Node("init", "Assign", {"q", "words"}, "attr { key: 'T' value { type: DT_STRING } }") +
+       Node("table", "LookupTableSize", {"q"}, ""));
+  const Status words = session_->RunByName({}, {"of_words:0"}).status();
+  EXPECT_EQ(words.code(), Code::kInvalidArgument);
+  EXPECT_THAT(words.message(), HasSubstr("Input 0 was passed string from words:0 incompatible "
+                                         "with expected string_ref."));
+  EXPECT_TRUE(session_->RunByName({}, {}, {"put"}).ok());
+  for (const char* name : {"of_w:0", "table:0", "init:0"})
+    EXPECT_FALSE(session_->RunByName({}, {name}).ok()) << name;
+  EXPECT_THAT(Fetch("get:0"), ElementsAre(5));
+}
+
+TEST(ReferencesInGraphs, HandlesOfTheTwoKindsAreNotMixed) {
+  const auto load = [](const std::string& text) {
+    GraphDef def;
+    EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &def));
+    return GraphFromDef(def, &DefaultRegistries().ops).status();
+  };
+  EXPECT_TRUE(load(WithQueue()).ok());
+  const std::string types = "attr { key: 'component_types' value { list { type: DT_FLOAT } } }";
+  EXPECT_FALSE(load(WithQueue() + Node("n", "QueueSizeV2", {"q"}, "")).ok());
+  EXPECT_FALSE(load(Node("q", "FIFOQueueV2", {}, types) + Node("n", "QueueSize", {"q"}, "")).ok());
+  const std::string text = "attr { key: 'dtype' value { type: DT_STRING } } ";
+  const Status three =
+      load(Node("w", "VariableV2", {},
+                text + "attr { key: 'shape' value { shape { dim { size: 3 } } } }") +
+           Node("n", "QueueSize", {"w"}, ""));
+  EXPECT_EQ(three.code(), Code::kInvalidArgument);
+  EXPECT_THAT(three.message(), HasSubstr("the handle handle must have shape [2], not [3]"));
+}
+
+TEST_F(ReferencesTest, AReaderOfTheFirstKindReadsFilesOfAQueueAndATableItsLines) {
+  const TemporaryFolder folder;
+  const std::string path = folder.Write("lines", "one\ntwo\n");
+  const std::string strings = "{ list { type: DT_STRING } } }";
+  const auto type = [](const char* attr, const char* dtype) {
+    return std::string("attr { key: '") + attr + "' value { type: " + dtype + " } } ";
+  };
+  const auto number = [](const char* attr, int value) {
+    return std::string("attr { key: '") + attr + "' value { i: " + std::to_string(value) + " } } ";
+  };
+  const auto constant = [&](const std::string& name, const std::string& value) {
+    return Node(name, "Const", {},
+                type("dtype", "DT_STRING") +
+                    "attr { key: 'value' value { tensor { dtype: "
+                    "DT_STRING string_val: '" +
+                    value + "' tensor_shape { } } } }");
+  };
+  Load(Node("q", "FIFOQueue", {}, "attr { key: 'component_types' value " + strings) +
+       constant("path", path) + constant("word", "two") +
+       Node("put", "QueueEnqueue", {"q", "path"}, "attr { key: 'Tcomponents' value " + strings) +
+       Node("reader", "TextLineReader", {}, "") + Node("read", "ReaderRead", {"reader", "q"}, "") +
+       Node("count", "ReaderNumRecordsProduced", {"reader"}, "") +
+       Node("table", "HashTable", {},
+            type("key_dtype", "DT_STRING") + type("value_dtype", "DT_INT64")) +
+       Node("fill", "InitializeTableFromTextFile", {"table", "path"},
+            number("key_index", -2) + number("value_index", -1)) +
+       Node("none", "Const", {},
+            type("dtype", "DT_INT64") + "attr { key: 'value' value { tensor { dtype: DT_INT64 "
+                                        "int64_val: -1 tensor_shape { } } } }") +
+       Node("find", "LookupTableFind", {"table", "word", "none"},
+            type("Tin", "DT_STRING") + type("Tout", "DT_INT64")));
+  EXPECT_TRUE(session_->RunByName({}, {}, {"put", "fill"}).ok());
+  for (const char* line : {"one", "two"}) {
+    const auto read = session_->RunByName({}, {"read:0", "read:1"});
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_THAT((*read)[0].strings()[0], HasSubstr("lines:"));
+    EXPECT_EQ((*read)[1].strings()[0], line);
+  }
+  const auto found = session_->RunByName({}, {"count:0", "find:0"});
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_THAT((*found)[0].values<int64_t>(), ElementsAre(2));
+  EXPECT_THAT((*found)[1].values<int64_t>(), ElementsAre(1));
 }
 
 }  // namespace

@@ -69,6 +69,7 @@ class Recorder:
 
     def __init__(self, folder):
         self.folder, self.steps, self.files, self.extra = folder, [], {}, {}
+        self.change = lambda graph_def: None
 
     def step(self, name, fetches=(), targets=(), feeds=None, rtol=1e-5, atol=1e-6, error=None, error_contains=None):
         """error: the canonical code that our run of this step must give. TensorFlow may know more ops than we do: it
@@ -1386,6 +1387,187 @@ def ref_scatters(r):
     r.step("and once more", [last])
 
 
+# ---- resources by reference ------------------------------------------------------------------------------------------
+
+
+@graph
+def ref_resources(r):
+    """Queues, readers, tables, stacks and accumulators of TensorFlow's first kind: their handles are references to strings."""
+    ops = tf.raw_ops
+
+    # Today's TensorFlow no longer writes this op, but runs it in graphs of its time.
+    def with_old_reader(graph_def):
+        graph_def.versions.producer = 25
+        next(n for n in graph_def.node if n.name == "reader").op = "IdentityReader"
+
+    r.change = with_old_reader
+    some = v1.placeholder(tf.float32, [None], name="some")
+    pairs = dict(component_types=[tf.float32, tf.int64])
+    queues = dict(
+        fifo=ops.FIFOQueue(shapes=[[], []], capacity=10, shared_name="first", **pairs, name="fifo"),
+        padding=ops.PaddingFIFOQueue(component_types=[tf.float32], shapes=[[None]], capacity=10, name="padding"),
+        priority=ops.PriorityQueue(component_types=[tf.float32], shapes=[[]], capacity=10, name="priority"),
+        shuffle=ops.RandomShuffleQueue(component_types=[tf.int64], shapes=[[]], capacity=10, seed=3, name="shuffle"),
+    )
+    number = tf.cast(some, tf.int64)
+    put = ops.QueueEnqueueMany(handle=queues["fifo"], components=[some, number], name="put")
+    one = ops.QueueEnqueue(handle=queues["fifo"], components=[some[0], number[0]], name="one")
+    size = ops.QueueSize(handle=queues["fifo"], name="size")
+    closed = ops.QueueIsClosed(handle=queues["fifo"], name="closed")
+    get = ops.QueueDequeue(handle=queues["fifo"], **pairs, name="get")
+    many = ops.QueueDequeueMany(handle=queues["fifo"], n=2, **pairs, name="many")
+    up_to = ops.QueueDequeueUpTo(handle=queues["fifo"], n=5, **pairs, name="up_to")
+    close = ops.QueueClose(handle=queues["fifo"], name="close")
+    again = ops.FIFOQueue(shapes=[[], []], capacity=10, shared_name="first", **pairs, name="again")
+    other = ops.QueueSize(handle=again, name="other")
+    back = ops.QueueEnqueue(handle=again, components=[get[0] * 2.0, get[1]], name="back")
+    r.step("empty", [size, closed])
+    r.step("put", targets=[put], feeds={some: values("put", (4,), 1, 9)})
+    r.step("one more", targets=[one], feeds={some: values("one", (1,), 1, 9)})
+    r.step("two nodes of one queue", [size, other])
+    r.step("take one", [get[0], get[1]])
+    r.step("take one and put it back", [get[1]], [back])
+    r.step("a component that is fed", ["get:0"], [back], feeds={"get:1": ints(7)})
+    r.step("all of it is fed", targets=[back], feeds={"get:0": np.float32(5), "get:1": ints(6)})
+    r.step("a fed handle", targets=[put], feeds={"fifo:0": np.array([b"a", b"b"]), some: values("put", (4,))},
+           error="INVALID_ARGUMENT", error_contains="Input 0 was passed string from fifo:0 incompatible with expected string_ref")
+    r.step("take two", [many[0], many[1]])
+    r.step("close", targets=[close])
+    r.step("it is", [closed, size])
+    r.step("what is left", [up_to[0], up_to[1]])
+    r.step("nothing is", [up_to[0]], error="OUT_OF_RANGE")
+    pad = ops.QueueEnqueue(handle=queues["padding"], components=[some], name="pad")
+    padded = ops.QueueDequeueMany(handle=queues["padding"], n=2, component_types=[tf.float32], name="padded")
+    r.step("a short row", targets=[pad], feeds={some: values("short", (2,))})
+    r.step("a longer row", targets=[pad], feeds={some: values("longer", (3,))})
+    r.step("padded", [padded[0]])
+    urgent = ops.QueueEnqueueMany(handle=queues["priority"], components=[ints([5, 1, 3]), tf.constant([5.5, 1.5, 3.5])])
+    first = ops.QueueDequeue(handle=queues["priority"], component_types=[tf.int64, tf.float32], name="first")
+    r.step("by priority", targets=[urgent])
+    r.step("the first of them", [first[0], first[1]])
+    mix = ops.QueueEnqueueMany(handle=queues["shuffle"], components=[ints([1, 2, 4, 8])])
+    mixed = ops.QueueDequeueMany(handle=queues["shuffle"], n=4, component_types=[tf.int64], name="mixed")
+    r.step("to be mixed", targets=[mix])
+    r.step("mixed", [tf.reduce_sum(mixed[0])])
+
+    # A handle that enters branches and loops.
+    yes = v1.placeholder(tf.bool, [], name="yes")
+    sides = [ops.FIFOQueue(component_types=[tf.float32], shapes=[[]], name="side%d" % i) for i in range(2)]
+    puts = [lambda q=q: tf.group(ops.QueueEnqueue(handle=q, components=[some[0]])) for q in sides]
+    on_a_side = tf.group(v1.cond(yes, puts[1], puts[0]), name="on_a_side")
+    sizes = tf.stack([ops.QueueSize(handle=q) for q in sides], name="sizes")
+    r.step("on one side", targets=[on_a_side], feeds={yes: True, some: [1.5]})
+    r.step("on the other", targets=[on_a_side], feeds={yes: False, some: [1.5]})
+    r.step("on one side again", targets=[on_a_side], feeds={yes: True, some: [1.5]})
+    r.step("how many", [sizes])
+
+    work = ops.FIFOQueue(component_types=[tf.string], shapes=[[]], name="work")
+    reader = ops.WholeFileReader(name="reader")  # becomes an IdentityReader, which needs no files
+    units = ops.QueueEnqueueMany(handle=work, components=[tf.constant(["11", "22", "33", "44"])])
+    read = ops.ReaderRead(reader_handle=reader, queue_handle=work, name="read")
+    some_more = ops.ReaderReadUpTo(reader_handle=reader, queue_handle=work, num_records=2, name="some_more")
+    counts = [ops.ReaderNumRecordsProduced(reader_handle=reader), ops.ReaderNumWorkUnitsCompleted(reader_handle=reader)]
+    reset = ops.ReaderReset(reader_handle=reader, name="reset")
+    r.step("work", targets=[units])
+    r.step("read", [v1.string_to_number(read.key), v1.string_to_number(read.value)])
+    r.step("read more", [v1.string_to_number(some_more.keys), v1.string_to_number(some_more.values)])
+    r.step("what was read", counts)
+    r.step("reset", targets=[reset])
+    r.step("nothing was read", counts)
+
+    table = ops.HashTable(key_dtype=tf.string, value_dtype=tf.int64, name="table")
+    fill = ops.InitializeTable(table_handle=table, keys=tf.constant(["a", "b", "c"]), values=ints([10, 20, 30]))
+    found = ops.LookupTableFind(table_handle=table, keys=tf.constant([["b", "x"], ["a", "c"]]), default_value=ints(-1))
+    mutable = ops.MutableHashTable(key_dtype=tf.int64, value_dtype=tf.float32, name="mutable")
+    insert = ops.LookupTableInsert(table_handle=mutable, keys=number, values=some)
+    replace = ops.LookupTableImport(table_handle=mutable, keys=number, values=some)
+    values_of = ops.LookupTableFind(table_handle=mutable, keys=number, default_value=np.float32(0.5))
+    export = ops.LookupTableExport(table_handle=mutable, Tkeys=tf.int64, Tvalues=tf.float32)
+    r.step("too early", [found], error="FAILED_PRECONDITION", error_contains="Table not initialized")
+    r.step("fill", targets=[fill])
+    r.step("find", [found, ops.LookupTableSize(table_handle=table)])
+    r.step("insert", targets=[insert], feeds={some: [1.5, 2.5, 3.5]})
+    r.step("find them", [values_of, ops.LookupTableSize(table_handle=mutable)], feeds={some: [3.0, 4.0, 1.0]})
+    r.step("replace all", targets=[replace], feeds={some: [7.25]})
+    r.step("export", [export.keys, export.values])
+    r.step("another table's type", [ops.LookupTableFind(table_handle=mutable, keys=tf.constant(["a"]), default_value=ints(0))],
+           error="INVALID_ARGUMENT")
+
+    stack = ops.Stack(elem_type=tf.float32, name="stack")
+    with tf.control_dependencies([ops.StackPush(handle=stack, elem=some * 2.0)]):
+        with tf.control_dependencies([ops.StackPush(handle=stack, elem=some * 3.0)]):
+            top = ops.StackPop(handle=stack, elem_type=tf.float32, name="top")
+    with tf.control_dependencies([top]):
+        below = ops.StackPop(handle=stack, elem_type=tf.float32, name="below")
+    with tf.control_dependencies([ops.StackClose(handle=stack)]):
+        no_more = ops.StackPush(handle=stack, elem=some, name="no_more")
+    r.step("push and pop", [top, below], feeds={some: [1.0, 2.0]})
+    r.step("closed", [no_more], feeds={some: [1.0]}, error="INVALID_ARGUMENT", error_contains="has already been closed")
+    kept = ops.Stack(elem_type=tf.float32, name="kept")
+    pushed = v1.while_loop(lambda i, x: i < 4, lambda i, x: (i + 1, ops.StackPush(handle=kept, elem=x * 2.0)), [0, some[0]])
+    with tf.control_dependencies(pushed):
+        def pop(i, s):
+            return i + 1, s * 10.0 + tf.reshape(ops.StackPop(handle=kept, elem_type=tf.float32), [])
+
+        popped = v1.while_loop(lambda i, s: i < 4, pop, [0, 0.0])
+    r.step("in loops", [pushed[1], popped[1]], feeds={some: [1.0]})
+
+    for mean in ("MEAN", "SUM"):
+        sum_of = ops.ConditionalAccumulator(dtype=tf.float32, shape=[None], reduction_type=mean, name="sum_" + mean)
+        step = v1.placeholder(tf.int64, [], name="step")
+        apply = ops.AccumulatorApplyGradient(handle=sum_of, local_step=step, gradient=some)
+        count = ops.AccumulatorNumAccumulated(handle=sum_of)
+        take = ops.AccumulatorTakeGradient(handle=sum_of, num_required=2, dtype=tf.float32)
+        move = ops.AccumulatorSetGlobalStep(handle=sum_of, new_global_step=step)
+        for i in range(2):
+            r.step("%s: gradient %d" % (mean, i), targets=[apply], feeds={step: 0, some: values(mean + str(i), (3,))})
+        r.step(mean + ": another shape", targets=[apply], feeds={step: 0, some: [1.0]}, error="INVALID_ARGUMENT",
+               error_contains="Shape mismatch")
+        r.step(mean + ": take", [count, take])
+        r.step(mean + ": too old", targets=[apply], feeds={step: 0, some: values("old", (3,))})
+        r.step(mean + ": the step", targets=[move], feeds={step: 5})
+        r.step(mean + ": still too old", targets=[apply], feeds={step: 4, some: values("old", (3,))})
+        r.step(mean + ": none", [count])
+
+
+@graph
+def ref_row_accumulators(r):
+    """Accumulators of rows: each row's mean is of the gradients that have it."""
+    ops = tf.raw_ops
+    step = v1.placeholder(tf.int64, [], name="step")
+    rows = v1.placeholder(tf.int64, [None], name="rows")
+    some = v1.placeholder(tf.float32, [None, 2], name="some")
+    shape = v1.placeholder(tf.int64, [None], name="shape")
+    gradients = [[0, 3], [3], [0, 1, 3], []], [[1, 1], [1, 4]], [[4, 0, 2], [2, 0, 4], [3, 0]], [[], [2]]
+    for mean in ("MEAN", "SUM"):
+        sum_of = ops.SparseConditionalAccumulator(dtype=tf.float32, shape=[5, 2], reduction_type=mean, name="of_" + mean)
+        more = dict(handle=sum_of, local_step=step, gradient_indices=rows, gradient_values=some)
+        apply = ops.SparseAccumulatorApplyGradient(gradient_shape=tf.constant([], tf.int64), has_known_shape=False, **more)
+        apply_known = ops.SparseAccumulatorApplyGradient(gradient_shape=shape, has_known_shape=True, **more)
+        count = ops.AccumulatorNumAccumulated(handle=sum_of)
+        required = v1.placeholder(tf.int32, [], name="required")
+        take = ops.SparseAccumulatorTakeGradient(handle=sum_of, num_required=required, dtype=tf.float32)
+        move = ops.AccumulatorSetGlobalStep(handle=sum_of, new_global_step=step)
+
+        def feeds(i, *k):
+            return {step: i, rows: ints(k), some: values("rows%d" % i, (len(k), 2)).reshape(-1, 2)}
+
+        for i, wave in enumerate(gradients):
+            for k in wave:
+                r.step("%s %d: rows %s" % (mean, i, k), targets=[apply], feeds=feeds(i, *k))
+            r.step("%s %d: take" % (mean, i), [count, take.indices, take.values, take.shape], feeds={required: len(wave)})
+        r.step(mean + ": too old", targets=[apply], feeds=feeds(3, 0))
+        r.step(mean + ": a shape", targets=[apply_known], feeds={**feeds(4, 0, 2), shape: ints([5, 2])})
+        wrong = dict(error="INVALID_ARGUMENT", error_contains="Shape mismatch")
+        r.step(mean + ": another shape", targets=[apply_known], feeds={**feeds(4, 0, 2), shape: ints([5, 3])}, **wrong)
+        r.step(mean + ": no shape", targets=[apply_known], feeds={**feeds(4, 0, 2), shape: ints([5])}, **wrong)
+        r.step(mean + ": a row too many", targets=[apply], feeds=feeds(4, 0, 5), error="INVALID_ARGUMENT")
+        r.step(mean + ": nothing", [take.values], feeds={required: 0}, error="INVALID_ARGUMENT")
+        r.step(mean + ": the step", targets=[move], feeds={step: 7})
+        r.step(mean + ": the step before", targets=[apply], feeds=feeds(6, 1))
+        r.step(mean + ": one", [count])
+
+
 # ---- functions ----------------------------------------------------------------------------------------------------
 
 
@@ -1945,6 +2127,7 @@ def main():
         with tf.Graph().as_default() as g:
             GRAPHS[name](r)
             gd = g.as_graph_def(add_shapes=False)
+        r.change(gd)
         r.run(gd)
         if args.ops:
             print("| %s | %s |" % (name, ", ".join(ops_of(gd))), flush=True)
