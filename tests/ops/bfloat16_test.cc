@@ -179,9 +179,9 @@ TEST(Bfloat16Test, AConvolutionWithItsBiasAndReluIsRoundedOnceAndKeepsNaN) {
                  bias = Random<bfloat16>({layer.filter[3]}, 3);
     const Tensor y = Run1("_FusedConv2D", {x, w, bias}, attrs);
     const Tensor exact = Run1("_FusedConv2D", {Widened(x), Widened(w), Widened(bias)}, attrs);
+    const int64_t window = w.elements() / layer.filter[3];
     ExpectRounded(y, exact,
-                  2e-6 * static_cast<double>(w.elements() / layer.filter[3]) + 1e-5 +
-                      ErrorOfTransforms(layer, exact));
+                  2e-6 * static_cast<double>(window) + 1e-5 + ErrorOfTransforms(layer, exact));
     ExpectSameBits(y, "_FusedConv2D", {x, w, bias}, attrs);
     x.data<bfloat16>()[0] = bfloat16(std::nanf(""));
     const Tensor with_nan = Run1("_FusedConv2D", {x, w, bias}, attrs);
