@@ -59,8 +59,8 @@ struct InlineMap {
   std::vector<std::vector<NodeId>> done;
 };
 
-// `graph` with every call (of calls, too) and every If, Case and While (IsFunctional) replaced by
-// what it would run. A call becomes the nodes of the function's body (what its results need, and
+// `graph` with every call (of calls, too) and every If, Case, While and For (IsFunctional) replaced
+// by what it would run. A call becomes the nodes of the function's body (what its results need, and
 // what has effects): body nodes are named "<call>/<node>", nodes without a requested device get the
 // call's device, requested devices inside the body are completed from it, and the call's control
 // edges go to and from all of the body that has effects (through one NoOp with its name where nodes

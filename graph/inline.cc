@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <map>
 #include <set>
 #include <tuple>
@@ -568,7 +569,7 @@ class Inliner {
     return made;
   }
 
-  // ---- If, Case, While
+  // ---- If, Case, While, For
 
   Result<NodeId> AddNode(const Site& site, std::string_view name, std::string_view op,
                          const std::vector<Endpoint>& inputs,
@@ -608,8 +609,7 @@ class Inliner {
   };
   Result<Split> SplitBy(const Site& site, Endpoint pred, const std::vector<Endpoint>& inputs,
                         const std::vector<DType>& types) {
-    std::vector<NodeId> controls = site.before;
-    controls.insert(controls.end(), site.anchor.begin(), site.anchor.end());
+    const std::vector<NodeId> controls = Awaited(site);
     Split split;
     MG_ASSIGN_OR_RETURN(const NodeId by,
                         AddNode(site, "Switch", "Switch", {pred, pred}, controls, TypeIs(DT_BOOL)));
@@ -700,10 +700,8 @@ class Inliner {
       const Site& here = sites.back();
       MG_RETURN_IF_ERROR(Count(static_cast<int64_t>(4 + inputs.size()), branches[i].name, depth));
       const Attrs value{{"dtype", DT_INT32}, {"value", Tensor::Scalar(static_cast<int32_t>(i))}};
-      std::vector<NodeId> controls = here.before;
-      controls.insert(controls.end(), here.anchor.begin(), here.anchor.end());
       MG_ASSIGN_OR_RETURN(const NodeId number,
-                          AddNode(here, part(i), "Const", {}, controls, value));
+                          AddNode(here, part(i), "Const", {}, Awaited(here), value));
       MG_ASSIGN_OR_RETURN(const NodeId is_it,
                           AddNode(here, part(i), "Equal", {inputs[0], Endpoint{number, 0}}));
       MG_ASSIGN_OR_RETURN(Split split, SplitBy(here, {is_it, 0}, inputs, types));
@@ -736,37 +734,42 @@ class Inliner {
   //      NextIteration ──┘       ▼
   //            └──────────────  body
   //
-  // What the body hands on as it is enters all iterations, and is its own result.
-  Result<Expanded> ExpandWhile(const Site& site, const Graph& where, NodeId call,
-                               const std::vector<Endpoint>& inputs) {
+  // What is constant enters all iterations, and is its own result. `own` variables before those of
+  // the call, which has `types`, are the expansion's.
+  struct LoopVariables {
+    std::vector<Endpoint> start;
+    std::vector<DType> types;
+    std::vector<PartialShape> shapes;
+    std::vector<bool> constant;
+    size_t own = 0;
+  };
+  // From the variables' values: whether the loop goes on (one output), and the next values.
+  using Ask = std::function<Result<Expanded>(const std::vector<Endpoint>& values)>;
+  using Next = std::function<Result<Expanded>(NodeId pivot, const std::vector<Endpoint>& values)>;
+  Result<Expanded> ExpandLoop(const Site& site, const LoopVariables& variables, int64_t parallel,
+                              const Ask& ask, const Next& next_of) {
+    const auto& [inputs, types, shapes, constant, own] = variables;
     const size_t count = inputs.size();
-    const Attrs& attrs = where.attrs(call);
-    const std::string &cond = attrs.Get<FunctionName>("cond").name,
-                      &body = attrs.Get<FunctionName>("body").name;
-    const auto& types = attrs.Get<std::vector<DType>>("T");
-    const std::vector<bool> constant = HandedOn(body, count);
     const auto first = static_cast<size_t>(std::ranges::find(constant, false) - constant.begin());
     if (first == count)
       return InvalidArgument(fmt::format("node '{}': no variable of the loop changes", site.name));
-    std::vector<NodeId> controls = site.before;
-    controls.insert(controls.end(), site.anchor.begin(), site.anchor.end());
+    const std::vector<NodeId> controls = Awaited(site);
     std::vector<Endpoint> values;
     for (size_t i = 0; i < count; ++i) {
       const Attrs enters{{"T", types[i]},
                          {"frame_name", site.name},
                          {"is_constant", bool{constant[i]}},
-                         {"parallel_iterations", attrs.Get<int64_t>("parallel_iterations")}};
+                         {"parallel_iterations", parallel}};
       MG_ASSIGN_OR_RETURN(NodeId node,
                           AddNode(site, "Enter", "Enter", {inputs[i]}, controls, enters));
       if (!constant[i]) {
         MG_ASSIGN_OR_RETURN(
             node, AddNode(site, "Merge", "Merge", {Endpoint{node, 0}, Endpoint{node, 0}}));
-        out_->SetShape({node, 0}, where.shape({call, static_cast<int>(i)}));
+        out_->SetShape({node, 0}, shapes[i]);
       }
       values.push_back({node, 0});
     }
-    MG_ASSIGN_OR_RETURN(const Expanded asked, ExpandBody(site.Behind("cond", values[first].node),
-                                                         cond, values, {DT_INVALID}));
+    MG_ASSIGN_OR_RETURN(const Expanded asked, ask(values));
     MG_ASSIGN_OR_RETURN(const Endpoint truth, Truth(site, asked.outputs[0]));
     MG_ASSIGN_OR_RETURN(const NodeId goes_on,
                         AddNode(site, "LoopCond", "LoopCond", {truth}, asked.effects));
@@ -781,13 +784,12 @@ class Inliner {
       made.outputs[i] = {exit, 0};
     }
     MG_ASSIGN_OR_RETURN(const NodeId pivot, AddNode(site, "pivot", "Identity", {stay[first]}));
-    MG_ASSIGN_OR_RETURN(const Expanded next,
-                        ExpandBody(site.Behind("body", pivot), body, stay, types));
+    MG_ASSIGN_OR_RETURN(const Expanded next, next_of(pivot, stay));
     for (size_t i = 0; i < count; ++i) {
       if (constant[i]) continue;
       if (DiffersFrom(next.outputs[i], types[i])) {
         return InvalidArgument(fmt::format(
-            "node '{}': variable {} of the loop is {}, but its body gives {}", site.name, i,
+            "node '{}': variable {} of the loop is {}, but its body gives {}", site.name, i - own,
             DTypeName(types[i]), DTypeName(out_->dtype(next.outputs[i]))));
       }
       MG_ASSIGN_OR_RETURN(const NodeId node,
@@ -797,17 +799,124 @@ class Inliner {
       if (!next.effects.empty() || !asked.effects.empty())
         made.effects.push_back(made.outputs[i].node);
     }
+    made.outputs.erase(made.outputs.begin(),
+                       made.outputs.begin() + static_cast<std::ptrdiff_t>(own));
     return made;
   }
 
-  // Which arguments are the function's result of the same number.
-  std::vector<bool> HandedOn(const std::string& name, size_t count) const {
+  // What a node without inputs waits for that stands beside the call.
+  static std::vector<NodeId> Awaited(const Site& site) {
+    std::vector<NodeId> controls = site.before;
+    controls.insert(controls.end(), site.anchor.begin(), site.anchor.end());
+    return controls;
+  }
+
+  // The shapes of a call's results.
+  static std::vector<PartialShape> ShapesOf(const Graph& where, NodeId call) {
+    std::vector<PartialShape> shapes;
+    for (int i = 0; i < where.num_outputs(call); ++i) shapes.push_back(where.shape({call, i}));
+    return shapes;
+  }
+
+  Result<Expanded> ExpandWhile(const Site& site, const Graph& where, NodeId call,
+                               const std::vector<Endpoint>& inputs) {
+    const Attrs& attrs = where.attrs(call);
+    const std::string &cond = attrs.Get<FunctionName>("cond").name,
+                      &body = attrs.Get<FunctionName>("body").name;
+    const auto& types = attrs.Get<std::vector<DType>>("T");
+    const LoopVariables variables{inputs, types, ShapesOf(where, call),
+                                  HandedOn(body, inputs.size(), 0), 0};
+    return ExpandLoop(
+        site, variables, attrs.Get<int64_t>("parallel_iterations"),
+        [&](const std::vector<Endpoint>& values) {
+          const auto changes = std::ranges::find(variables.constant, false);
+          const auto first = static_cast<size_t>(changes - variables.constant.begin());
+          return ExpandBody(site.Behind("cond", values[first].node), cond, values, {DT_INVALID});
+        },
+        [&](NodeId pivot, const std::vector<Endpoint>& values) {
+          return ExpandBody(site.Behind("body", pivot), body, values, types);
+        });
+  }
+
+  // A loop over a number, which comes first, then the limit, the step and whether it goes up; these
+  // are constant. As TensorFlow does, it refuses a step that leads away from the limit.
+  Result<Expanded> ExpandFor(const Site& site, const Graph& where, NodeId call,
+                             const std::vector<Endpoint>& inputs) {
+    const Attrs& attrs = where.attrs(call);
+    const std::string& body = attrs.Get<FunctionName>("body").name;
+    const auto& types = attrs.Get<std::vector<DType>>("T");
+    constexpr size_t kOwn = 4;
+    const Endpoint start = inputs[0], limit = inputs[1], delta = inputs[2];
+    const auto make = [&](const char* op, const std::vector<Endpoint>& of) -> Result<Endpoint> {
+      MG_ASSIGN_OR_RETURN(const NodeId node, AddNode(site, op, op, of));
+      return Endpoint{node, 0};
+    };
+    const auto goes_on = [&](Endpoint at, Endpoint end, Endpoint up) -> Result<Endpoint> {
+      MG_ASSIGN_OR_RETURN(const Endpoint below, make("Less", {at, end}));
+      MG_ASSIGN_OR_RETURN(const Endpoint above, make("Greater", {at, end}));
+      return make("SelectV2", {up, below, above});
+    };
+    const auto constant = [&](DType dtype, Tensor value) {
+      return AddNode(site, "Const", "Const", {}, Awaited(site),
+                     {{"dtype", dtype}, {"value", std::move(value)}});
+    };
+    MG_ASSIGN_OR_RETURN(const NodeId zero, constant(DT_INT32, Tensor::Scalar(0)));
+    MG_ASSIGN_OR_RETURN(const Endpoint up, make("Greater", {delta, Endpoint{zero, 0}}));
+    MG_ASSIGN_OR_RETURN(const Endpoint down, make("Less", {delta, Endpoint{zero, 0}}));
+    MG_ASSIGN_OR_RETURN(const Endpoint moves, make("LogicalOr", {up, down}));
+    MG_ASSIGN_OR_RETURN(const Endpoint begins, goes_on(start, limit, up));
+    MG_ASSIGN_OR_RETURN(const Endpoint nears, make("LogicalAnd", {moves, begins}));
+    MG_ASSIGN_OR_RETURN(const Endpoint is_there, make("Equal", {start, limit}));
+    MG_ASSIGN_OR_RETURN(const Endpoint fine, make("LogicalOr", {nears, is_there}));
+    MG_ASSIGN_OR_RETURN(const NodeId text,
+                        constant(DT_STRING, Tensor::String("Invalid start/limit/delta:")));
+    const std::vector<DType> said{DT_STRING, DT_INT32, DT_INT32, DT_INT32};
+    MG_ASSIGN_OR_RETURN(const NodeId check, AddNode(site, "Assert", "Assert",
+                                                    {fine, Endpoint{text, 0}, start, limit, delta},
+                                                    Awaited(site), {{"T", said}}));
+    Site checked = site;
+    checked.before.push_back(check);
+
+    LoopVariables variables{{start, limit, delta, up},
+                            {DT_INT32, DT_INT32, DT_INT32, DT_BOOL},
+                            std::vector<PartialShape>(kOwn, PartialShape::Scalar()),
+                            {false, true, true, true},
+                            kOwn};
+    const std::vector<bool> handed = HandedOn(body, types.size(), 1);
+    for (size_t i = 0; i < types.size(); ++i) {
+      variables.start.push_back(inputs[i + 3]);
+      variables.types.push_back(types[i]);
+      variables.shapes.push_back(where.shape({call, static_cast<int>(i)}));
+      variables.constant.push_back(handed[i]);
+    }
+    constexpr int64_t kParallelIterations = 10;
+    return ExpandLoop(
+        checked, variables, kParallelIterations,
+        [&](const std::vector<Endpoint>& values) -> Result<Expanded> {
+          MG_ASSIGN_OR_RETURN(const Endpoint truth, goes_on(values[0], values[1], values[3]));
+          return Expanded{.outputs = {truth}, .effects = {}};
+        },
+        [&](NodeId pivot, const std::vector<Endpoint>& values) -> Result<Expanded> {
+          std::vector<Endpoint> args{values[0]};
+          args.insert(args.end(), values.begin() + kOwn, values.end());
+          MG_ASSIGN_OR_RETURN(Expanded next,
+                              ExpandBody(site.Behind("body", pivot), body, args, types));
+          MG_ASSIGN_OR_RETURN(const Endpoint number, make("AddV2", {values[0], values[2]}));
+          next.outputs.insert(next.outputs.begin(), {number, values[1], values[2], values[3]});
+          return next;
+        });
+  }
+
+  // Which of `count` arguments behind the first `skip` are the function's results, in their order.
+  std::vector<bool> HandedOn(const std::string& name, size_t count, size_t skip) const {
     std::vector<bool> handed(count);
     const Function* function = graph_.functions().Find(name);
-    if (function == nullptr || function->args.size() != count || function->results.size() != count)
+    if (function == nullptr || function->args.size() != count + skip ||
+        function->results.size() != count)
       return handed;  // ExpandBody says so
-    for (size_t i = 0; i < count; ++i)
-      handed[i] = function->body->inputs(function->results[i])[0].node == function->args[i];
+    for (size_t i = 0; i < count; ++i) {
+      handed[i] = function->body->inputs(function->results[i])[0].node == function->args[i + skip];
+    }
     return handed;
   }
 
@@ -837,6 +946,7 @@ class Inliner {
                                          inputs, TypesOf(where, call))
         : where.attrs(call).Find("then_branch") != nullptr ? ExpandIf(site, where, call, inputs)
         : where.attrs(call).Find("branches") != nullptr    ? ExpandCase(site, where, call, inputs)
+        : where.is(call, "For")                            ? ExpandFor(site, where, call, inputs)
                                                            : ExpandWhile(site, where, call, inputs);
     if (!made.ok()) return made.status();
     auto& outputs = frame->outputs[static_cast<size_t>(call)];

@@ -164,7 +164,7 @@ OpDef Transfer(const char* name) {
 
 bool IsFunctional(const Graph& graph, NodeId node) {
   for (const std::string_view op :
-       {"If", "StatelessIf", "Case", "StatelessCase", "While", "StatelessWhile"}) {
+       {"If", "StatelessIf", "Case", "StatelessCase", "While", "StatelessWhile", "For"}) {
     if (graph.is(node, op)) return true;
   }
   return false;
@@ -228,6 +228,15 @@ void AddStructuralOps(OpRegistry* registry) {
             .Attr("parallel_iterations: int = 10")
             .Shape(WhileShape));
   }
+  registry->Add(OpDef("For")
+                    .Input("start: int32")
+                    .Input("limit: int32")
+                    .Input("delta: int32")
+                    .Input("input: T")
+                    .Output("output: T")
+                    .Attr("T: list(type) >= 0")
+                    .Attr("body: func")
+                    .Shape(UnknownShapes));
 }
 
 }  // namespace monograph

@@ -41,7 +41,7 @@ inline bool IsCall(const Graph& graph, NodeId node) {
   return graph.is(node, "PartitionedCall") || graph.is(node, "StatefulPartitionedCall");
 }
 
-// If, Case or While.
+// If, Case, While or For.
 bool IsFunctional(const Graph& graph, NodeId node);
 
 void AddStructuralOps(OpRegistry* registry);

@@ -1,17 +1,20 @@
-// Cond and While build branches and bodies in place, as TensorFlow 1.x's Python does. What a branch
-// or a body has built are the nodes with new numbers; then each of their inputs that comes from
-// before them is led in (LeadIn), by a Switch or by an Enter that is the same in every iteration.
-// Nodes without inputs wait for a pivot, a node that runs where the branch or the iteration does.
-// Conds and loops in each other need nothing more: what leads into an inner one is led into the
-// outer one as any other node.
+// Cond, Case and While build branches and bodies in place, as TensorFlow 1.x's Python does. What a
+// branch or a body has built are the nodes with new numbers; then each of their inputs that comes
+// from before them is led in (LeadIn), by a Switch or by an Enter that is the same in every
+// iteration. Nodes without inputs wait for a pivot, a node that runs where the branch or the
+// iteration does. Conds and loops in each other need nothing more: what leads into an inner one is
+// led into the outer one as any other node.
 #include <algorithm>
 #include <functional>
 #include <map>
 #include <string>
 #include <vector>
 
+#include "ops/constant/constant.h"
 #include "ops/control/control.h"
 #include "ops/control_flow/control_flow.h"
+#include "ops/elementwise/elementwise.h"
+#include "ops/select/select.h"
 
 namespace monograph {
 namespace {
@@ -56,7 +59,29 @@ Status TypesDiffer(const char* what, size_t i, const Output& a, const Output& b)
                          std::string(DTypeName(b.dtype())) + " ('" + b.name() + "')");
 }
 
+// One of the branches [first, end), by halves.
+Outputs OneOf(const Scope& scope, const Output& index, const std::vector<BuildBranch>& branches,
+              size_t first, size_t end) {
+  if (end - first == 1) return branches[first](scope);
+  const size_t middle = first + (end - first) / 2;
+  const Output number = Const(scope.WithOpName("number"), static_cast<int32_t>(middle));
+  return Cond(
+      scope, Less(scope, index, number),
+      [&](const Scope& s) { return OneOf(s, index, branches, first, middle); },
+      [&](const Scope& s) { return OneOf(s, index, branches, middle, end); });
+}
+
 }  // namespace
+
+Outputs Case(const Scope& scope, const Output& index, const std::vector<BuildBranch>& branches) {
+  const Scope sub = scope.SubScope("case");
+  if (branches.empty()) sub.Fail(InvalidArgument("Case: there is no branch"));
+  if (!sub.ok()) return {};
+  const Output last = Const(sub.WithOpName("last"), static_cast<int32_t>(branches.size()) - 1);
+  const Output zero = Const(sub.WithOpName("zero"), 0);
+  const Output known = Select(sub, Less(sub, index, zero), last, index);
+  return OneOf(sub, known, branches, 0, branches.size());
+}
 
 Outputs Cond(const Scope& scope, const Output& pred, const BuildBranch& then_branch,
              const BuildBranch& else_branch) {

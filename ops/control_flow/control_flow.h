@@ -1,8 +1,8 @@
-// Cond, While, Scan and DynamicRnn, and what they are made of: TensorFlow 1.x's ops for branches
-// and loops: Switch, Merge, Enter, Exit, NextIteration, LoopCond, ControlTrigger, and the Ref forms
-// that old graphs have. The executor runs them itself, without kernels (graph/control_flow.h), but
-// for RefSelect, which chooses a variable by a number.
-// Gradients go through all of them (AddGradients).
+// Cond, Case, While, Scan and DynamicRnn, and what they are made of: TensorFlow 1.x's ops for
+// branches and loops: Switch, Merge, Enter, Exit, NextIteration, LoopCond, ControlTrigger, and the
+// Ref forms that old graphs have. The executor runs them itself, without kernels
+// (graph/control_flow.h), but for RefSelect, which chooses a variable by a number. Gradients go
+// through all of them (AddGradients).
 #pragma once
 
 #include <functional>
@@ -23,6 +23,13 @@ namespace monograph {
 using BuildBranch = std::function<Outputs(const Scope& scope)>;
 Outputs Cond(const Scope& scope, const Output& pred, const BuildBranch& then_branch,
              const BuildBranch& else_branch);
+
+// What branch number `index` (an int32 scalar) builds; the last one for any other index. As Cond.
+//
+//   Outputs y = Case(scope, index,
+//                    {[&](const Scope& s) { return Outputs{Square(s, x)}; },
+//                     [&](const Scope& s) { return Outputs{x}; }});
+Outputs Case(const Scope& scope, const Output& index, const std::vector<BuildBranch>& branches);
 
 // The loop's variables, which begin as `start`, after the last of the iterations that `condition`
 // (a bool scalar) asks for: `body` gives their next values, of the same types. Each of the two is

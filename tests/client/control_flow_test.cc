@@ -578,7 +578,7 @@ TEST_F(FunctionalControlFlow, ALoopWhoseBodyIsNotThereIsRefused) {
   ExpectError(status, Code::kInvalidArgument, "calls function 'nowhere'");
 }
 
-// ---- Cond and While
+// ---- Cond, Case and While
 
 TEST_F(ControlFlowTest, CondBuildsWhatABranchUsesOfTheGraphIntoIt) {
   const Output x = Feed("x"), z = Feed("z");
@@ -595,6 +595,28 @@ TEST_F(ControlFlowTest, CondBuildsWhatABranchUsesOfTheGraphIntoIt) {
   EXPECT_EQ(Value(y[1], {{x, 2.0f}, {z, 3.0f}}), 3.0f);
   EXPECT_EQ(Value(y[0], {{x, 4.0f}, {z, 3.0f}}), -1.0f);
   EXPECT_EQ(Value(y[1], {{x, 4.0f}, {z, 3.0f}}), 12.0f);
+}
+
+TEST_F(ControlFlowTest, CaseBuildsTheBranchOfItsIndexAndTheLastForAllOthersWithGradients) {
+  const Output x = Feed("x"), index = Placeholder(root_.WithOpName("index"), DT_INT32, {});
+  const Outputs y = Case(root_, index,
+                         {[&](const Scope& s) { return Outputs{Mul(s, x, x)}; },
+                          [&](const Scope& s) { return Outputs{Add(s, x, Const(s, 1.0f))}; },
+                          [&](const Scope& s) { return Outputs{Neg(s, x)}; }});
+  ASSERT_EQ(y.size(), 1u) << root_.status();
+  const Result<Outputs> slope = AddGradients(root_, y, Outputs{x});
+  ASSERT_TRUE(slope.ok()) << slope.status();
+  const float values[] = {-3, 9, 4, -3, -3}, slopes[] = {-1, 6, 1, -1, -1};
+  for (int i = -1; i < 4; ++i) {
+    const auto got = session().Run({{x, Tensor::Scalar(3.0f)}, {index, Tensor::Scalar(i)}},
+                                   {y[0], slope->at(0)});
+    ASSERT_TRUE(got.ok()) << got.status();
+    EXPECT_EQ(got->at(0).scalar<float>(), values[i + 1]) << i;
+    EXPECT_EQ(got->at(1).scalar<float>(), slopes[i + 1]) << i;
+  }
+  const Scope bad = root_.SubScope("bad");
+  EXPECT_TRUE(Case(bad, index, {}).empty());
+  ExpectError(bad.status(), Code::kInvalidArgument, "Case: there is no branch");
 }
 
 TEST_F(ControlFlowTest, WhileBuildsLoopsInLoopsAndInBranches) {

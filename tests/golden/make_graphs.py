@@ -979,6 +979,35 @@ def functional_control_flow(r):
 
 
 @graph
+def for_loops(r):
+    """The op For, one in another, and what it refuses."""
+    from tensorflow.python.framework.function import Defun
+    from tensorflow.python.ops.functional_ops import For
+
+    start, limit, delta = (v1.placeholder(tf.int32, [], name=name) for name in ("start", "limit", "delta"))
+    x, y = (v1.placeholder(tf.float32, [2], name=name) for name in "xy")
+
+    @Defun(tf.int32, tf.float32, tf.float32)
+    def body(i, a, b):
+        return a * 0.5 + b * tf.cast(i, tf.float32), b
+
+    @Defun(tf.int32, tf.float32, tf.float32)
+    def outer(i, a, b):
+        inner = For(0, i, 1, [a, b], body)
+        return inner[0], inner[1] + 1.0
+
+    once = For(start, limit, delta, [x, y], body)
+    twice = For(start, limit, delta, [x, y], outer)
+    f = {x: values("x", (2,)), y: values("y", (2,))}
+    for a, b, c in ((0, 4, 1), (1, 8, 3), (5, 0, -2), (3, 3, 1), (3, 3, 0), (-2, 2, 2)):
+        r.step("from %d to %d by %d" % (a, b, c), once, feeds={**f, start: np.int32(a), limit: np.int32(b), delta: np.int32(c)})
+    for a, b, c in ((0, 4, -1), (4, 0, 1), (0, 1, 0)):
+        r.step("from %d to %d by %d" % (a, b, c), once, feeds={**f, start: np.int32(a), limit: np.int32(b), delta: np.int32(c)},
+               error="INVALID_ARGUMENT", error_contains="Invalid start/limit/delta:")
+    r.step("a loop in a loop", twice, feeds={**f, start: np.int32(0), limit: np.int32(4), delta: np.int32(1)})
+
+
+@graph
 def control_flow_cluster(r):
     """Conds whose branches run on several tasks, and a loop on one of them between the others."""
     r.extra["cluster"] = {"ps": 1, "worker": 2}
@@ -1456,9 +1485,9 @@ def ref_resources(r):
     puts = [lambda q=q: tf.group(ops.QueueEnqueue(handle=q, components=[some[0]])) for q in sides]
     on_a_side = tf.group(v1.cond(yes, puts[1], puts[0]), name="on_a_side")
     sizes = tf.stack([ops.QueueSize(handle=q) for q in sides], name="sizes")
-    r.step("on one side", targets=[on_a_side], feeds={yes: True, some: [1.5]})
-    r.step("on the other", targets=[on_a_side], feeds={yes: False, some: [1.5]})
-    r.step("on one side again", targets=[on_a_side], feeds={yes: True, some: [1.5]})
+    r.step("on one side", targets=[on_a_side], feeds={yes: True, some: np.float32([1.5])})
+    r.step("on the other", targets=[on_a_side], feeds={yes: False, some: np.float32([1.5])})
+    r.step("on one side again", targets=[on_a_side], feeds={yes: True, some: np.float32([1.5])})
     r.step("how many", [sizes])
 
     work = ops.FIFOQueue(component_types=[tf.string], shapes=[[]], name="work")
@@ -1486,9 +1515,9 @@ def ref_resources(r):
     r.step("too early", [found], error="FAILED_PRECONDITION", error_contains="Table not initialized")
     r.step("fill", targets=[fill])
     r.step("find", [found, ops.LookupTableSize(table_handle=table)])
-    r.step("insert", targets=[insert], feeds={some: [1.5, 2.5, 3.5]})
-    r.step("find them", [values_of, ops.LookupTableSize(table_handle=mutable)], feeds={some: [3.0, 4.0, 1.0]})
-    r.step("replace all", targets=[replace], feeds={some: [7.25]})
+    r.step("insert", targets=[insert], feeds={some: np.float32([1.5, 2.5, 3.5])})
+    r.step("find them", [values_of, ops.LookupTableSize(table_handle=mutable)], feeds={some: np.float32([3.0, 4.0, 1.0])})
+    r.step("replace all", targets=[replace], feeds={some: np.float32([7.25])})
     r.step("export", [export.keys, export.values])
     r.step("another table's type", [ops.LookupTableFind(table_handle=mutable, keys=tf.constant(["a"]), default_value=ints(0))],
            error="INVALID_ARGUMENT")
@@ -1501,8 +1530,8 @@ def ref_resources(r):
         below = ops.StackPop(handle=stack, elem_type=tf.float32, name="below")
     with tf.control_dependencies([ops.StackClose(handle=stack)]):
         no_more = ops.StackPush(handle=stack, elem=some, name="no_more")
-    r.step("push and pop", [top, below], feeds={some: [1.0, 2.0]})
-    r.step("closed", [no_more], feeds={some: [1.0]}, error="INVALID_ARGUMENT", error_contains="has already been closed")
+    r.step("push and pop", [top, below], feeds={some: np.float32([1.0, 2.0])})
+    r.step("closed", [no_more], feeds={some: np.float32([1.0])}, error="INVALID_ARGUMENT", error_contains="has already been closed")
     kept = ops.Stack(elem_type=tf.float32, name="kept")
     pushed = v1.while_loop(lambda i, x: i < 4, lambda i, x: (i + 1, ops.StackPush(handle=kept, elem=x * 2.0)), [0, some[0]])
     with tf.control_dependencies(pushed):
@@ -1510,7 +1539,7 @@ def ref_resources(r):
             return i + 1, s * 10.0 + tf.reshape(ops.StackPop(handle=kept, elem_type=tf.float32), [])
 
         popped = v1.while_loop(lambda i, s: i < 4, pop, [0, 0.0])
-    r.step("in loops", [pushed[1], popped[1]], feeds={some: [1.0]})
+    r.step("in loops", [pushed[1], popped[1]], feeds={some: np.float32([1.0])})
 
     for mean in ("MEAN", "SUM"):
         sum_of = ops.ConditionalAccumulator(dtype=tf.float32, shape=[None], reduction_type=mean, name="sum_" + mean)
@@ -1520,11 +1549,11 @@ def ref_resources(r):
         take = ops.AccumulatorTakeGradient(handle=sum_of, num_required=2, dtype=tf.float32)
         move = ops.AccumulatorSetGlobalStep(handle=sum_of, new_global_step=step)
         for i in range(2):
-            r.step("%s: gradient %d" % (mean, i), targets=[apply], feeds={step: 0, some: values(mean + str(i), (3,))})
-        r.step(mean + ": another shape", targets=[apply], feeds={step: 0, some: [1.0]}, error="INVALID_ARGUMENT",
+            r.step("%s: gradient %d" % (mean, i), targets=[apply], feeds={step: np.int64(0), some: values(mean + str(i), (3,))})
+        r.step(mean + ": another shape", targets=[apply], feeds={step: np.int64(0), some: np.float32([1.0])}, error="INVALID_ARGUMENT",
                error_contains="Shape mismatch")
         r.step(mean + ": take", [count, take])
-        r.step(mean + ": too old", targets=[apply], feeds={step: 0, some: values("old", (3,))})
+        r.step(mean + ": too old", targets=[apply], feeds={step: np.int64(0), some: values("old", (3,))})
         r.step(mean + ": the step", targets=[move], feeds={step: 5})
         r.step(mean + ": still too old", targets=[apply], feeds={step: 4, some: values("old", (3,))})
         r.step(mean + ": none", [count])
@@ -1555,14 +1584,14 @@ def ref_row_accumulators(r):
         for i, wave in enumerate(gradients):
             for k in wave:
                 r.step("%s %d: rows %s" % (mean, i, k), targets=[apply], feeds=feeds(i, *k))
-            r.step("%s %d: take" % (mean, i), [count, take.indices, take.values, take.shape], feeds={required: len(wave)})
+            r.step("%s %d: take" % (mean, i), [count, take.indices, take.values, take.shape], feeds={required: np.int32(len(wave))})
         r.step(mean + ": too old", targets=[apply], feeds=feeds(3, 0))
         r.step(mean + ": a shape", targets=[apply_known], feeds={**feeds(4, 0, 2), shape: ints([5, 2])})
         wrong = dict(error="INVALID_ARGUMENT", error_contains="Shape mismatch")
         r.step(mean + ": another shape", targets=[apply_known], feeds={**feeds(4, 0, 2), shape: ints([5, 3])}, **wrong)
         r.step(mean + ": no shape", targets=[apply_known], feeds={**feeds(4, 0, 2), shape: ints([5])}, **wrong)
         r.step(mean + ": a row too many", targets=[apply], feeds=feeds(4, 0, 5), error="INVALID_ARGUMENT")
-        r.step(mean + ": nothing", [take.values], feeds={required: 0}, error="INVALID_ARGUMENT")
+        r.step(mean + ": nothing", [take.values], feeds={required: np.int32(0)}, error="INVALID_ARGUMENT")
         r.step(mean + ": the step", targets=[move], feeds={step: 7})
         r.step(mean + ": the step before", targets=[apply], feeds=feeds(6, 1))
         r.step(mean + ": one", [count])
