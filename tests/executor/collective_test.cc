@@ -856,6 +856,17 @@ TEST(Collectives, JunkForEpochsThatNeverComeIsBoundedAndGoesWithItsTime) {
   EXPECT_LE(HostPool().bytes_in_use(), before + (1 << 20));
 }
 
+TEST(Collectives, WhatArrivesWhileItsSessionIsBeingClosedIsForgottenWithIt) {
+  constexpr int64_t kBytes = 4 << 20;
+  Group group(2, 1, false, true);
+  group.manager(0).SessionClosed(100, Status());
+  const int64_t before = HostPool().bytes_in_use();
+  SendEarly(&group, 100, 1, kBytes);
+  EXPECT_GE(HostPool().bytes_in_use(), before + kBytes);
+  group.manager(0).SessionGone(100);
+  EXPECT_LT(HostPool().bytes_in_use(), before + kBytes);
+}
+
 TEST(Collectives, ALeaderTakesSoManyDevicesThatWaitForTheirGroups) {
   Group group(2, 1, false, false);
   const auto join = [&](int device, uint32_t of) {
