@@ -140,7 +140,9 @@ void Step::AbortHeld(const Status& status) {
     MutexLock lock(status_mutex_);
     const bool first = outcome_.Settle(StepOutcome::kAborted);
     if (outcome_.complete()) return;
-    status_.Update(status);
+    // A kernel that gives up because of an abort does not know its cause.
+    const bool gave_up = !first && status.code() == Code::kCancelled;
+    status_.Update(gave_up ? status.AsDerived() : status);
     if (!first) return;
     if (TimeIsUp(status)) unfinished_ = std::make_unique<Unfinished>();
   }
@@ -155,7 +157,7 @@ void Step::AbortHeld(const Status& status) {
 void Step::TrailingFailed(const Status& status) {
   AbortHeld(status);
   MutexLock lock(status_mutex_);
-  status_.Update(status);
+  if (outcome_.complete()) status_.Update(status);
 }
 
 void Step::EndedLate(int32_t node, const Status& why) {

@@ -328,6 +328,22 @@ TEST_P(StepExecutorTest, AbortMidStepWaitsForTheRunningKernelAndStartsNoOther) {
   EXPECT_EQ(collector.done_count(), 1);
 }
 
+TEST_P(StepExecutorTest, AKernelThatGivesUpBecauseOfAnAbortSaysNothingOfItsCause) {
+  Builder b(&graph_);
+  b.Send(1, b.Op("TChange", {b.Recv(0)}, {{"gate", std::string("g")}}));
+  const auto gate = task_->gate("g");
+  Compile();
+  Collector collector;
+  auto step = StartStep(plan_, &collector, collector.done());
+  step->Deliver(0, Tensor::Scalar(1.0f));
+  ASSERT_TRUE(gate->WaitForArrivals(1));
+  step->Abort(Unavailable("peer is gone").AsDerived());
+  gate->Open();
+  const Status status = collector.Wait();
+  EXPECT_EQ(status, Unavailable("peer is gone"));
+  EXPECT_TRUE(status.derived());
+}
+
 TEST_P(StepExecutorTest, AbortOfAWaitingStepEndsItWithThatStatus) {
   Builder b(&graph_);
   b.Send(1, b.Op("TAdd", {b.Recv(0), b.Recv(2)}));

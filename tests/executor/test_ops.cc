@@ -143,18 +143,21 @@ class GateKernel : public AsyncKernel {
 class BlockKernel : public Kernel {
  public:
   explicit BlockKernel(const KernelConstruction& c)
-      : gate_(c.attr<std::string>("gate")), polite_(c.op() == "TWait") {}
+      : gate_(c.attr<std::string>("gate")),
+        polite_(c.op() == "TWait"),
+        changes_(c.op() == "TChange") {}
   Status Compute(KernelContext& c) override {
     MG_ASSIGN_OR_RETURN(auto gate, c.resources().Find<Gate>("test", gate_));
     if (polite_ && !c.may_wait()) return c.Busy();
     gate->Block();
+    if (changes_) MG_RETURN_IF_ERROR(c.BeginChange());
     c.set_output(0, c.input(0));
     return Status();
   }
 
  private:
   const std::string gate_;
-  const bool polite_;
+  const bool polite_, changes_;
 };
 
 class SerialKernel : public Kernel {
@@ -188,7 +191,7 @@ void AddTestOps(OpRegistry* ops, KernelRegistry* kernels) {
   for (const char* op : {"TInc", "TIncSlow", "TMissing", "TSerial"}) {
     ops->Add(OpDef(op).Input("x: float").Output("y: float").Shape(LikeFirst));
   }
-  for (const char* op : {"TGate", "TBlock", "TWait"}) {
+  for (const char* op : {"TGate", "TBlock", "TWait", "TChange"}) {
     ops->Add(OpDef(op)
                  .Input("x: float")
                  .Output("y: float")
@@ -255,7 +258,7 @@ void AddTestOps(OpRegistry* ops, KernelRegistry* kernels) {
   kernels->Add<FailKernel>({.op = "TFail"});
   kernels->Add<NoOpKernel>({.op = "TMissing", .cost = cheap});
   kernels->Add<GateKernel>({.op = "TGate"});
-  kernels->Add<BlockKernel>({.op = "TBlock"});
+  for (const char* op : {"TBlock", "TChange"}) kernels->Add<BlockKernel>({.op = op});
   kernels->Add<BlockKernel>({.op = "TWait", .cost = cheap});
   kernels->Add<SerialKernel>({.op = "TSerial", .serial = true});
   kernels->Add<IncKernel>({.op = "TDouble", .types = {{"T", DT_FLOAT}}});

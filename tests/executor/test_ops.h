@@ -33,6 +33,7 @@ namespace monograph::testing {
 //   TGate(x) -> y            asynchronous: waits for Gate::Open under attr gate, then y = x
 //   TBlock(x) -> y           blocks its thread until Gate::Open
 //   TWait(x) -> y            the same, declared cheap: Busy on a thread that may not wait
+//   TChange(x) -> y          as TBlock, and then begins a change, which an aborted step may not
 //   TSerial(x) -> y          declared serial; fails if two threads meet in it
 //   TDouble(x) -> y          has no kernel for T=double
 //   TRefuse()                its kernel cannot be made
