@@ -1,5 +1,5 @@
-// AddGradients through If, Case, While and calls: each is compared with differences, and with the
-// same program of Cond and While.
+// AddGradients through If, Case, While, For and calls: each is compared with differences, and all
+// but For with the same program of Cond and While.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -7,6 +7,7 @@
 
 #include "client/registries.h"
 #include "graph/function.h"
+#include "ops/cast/cast.h"
 #include "ops/control/control.h"
 #include "ops/control_flow/control_flow.h"
 #include "ops/random/random.h"
@@ -160,6 +161,28 @@ TEST_F(FunctionalGradients, OfALoopThatRunsSoManyTimes) {
     EXPECT_DOUBLE_EQ(Value(gradient->at(0), feeds).scalar<double>(),
                      count * std::pow(2, count - 1));
     ExpectSame(y, by_while, {x}, feeds);
+  }
+}
+
+TEST_F(FunctionalGradients, OfAForThatCountsUpOrDown) {
+  Define("step", {kInt, kDouble, kDouble}, [](const Scope& s, const Outputs& v) {
+    return Outputs{Add(s, Mul(s, v[1], v[2]), Cast(s, v[0], DT_DOUBLE)), v[2]};
+  });
+  const Output y = Feed("y"), x = Feed("x");
+  const Output start = Count("start"), limit = Count("limit"), delta = Count("delta");
+  const Operation loop = OpBuilder(root_, "For")
+                             .Input(start)
+                             .Input(limit)
+                             .Input(delta)
+                             .Inputs(Outputs{y, x})
+                             .Attr("body", FunctionName{"step"})
+                             .Build();
+  const Output product = Mul(root_, loop.output(0), loop.output(1));
+  constexpr int kCounts[][3] = {{0, 4, 1}, {5, 0, -2}, {3, 3, 1}};
+  for (const auto& [from, to, by] : kCounts) {
+    SCOPED_TRACE(from);
+    Check(product, {y, x}, {Tensor::Scalar(0.7), Tensor::Scalar(1.3)},
+          {{start, Int(from)}, {limit, Int(to)}, {delta, Int(by)}});
   }
 }
 

@@ -1536,7 +1536,8 @@ def ref_resources(r):
     pushed = v1.while_loop(lambda i, x: i < 4, lambda i, x: (i + 1, ops.StackPush(handle=kept, elem=x * 2.0)), [0, some[0]])
     with tf.control_dependencies(pushed):
         def pop(i, s):
-            return i + 1, s * 10.0 + tf.reshape(ops.StackPop(handle=kept, elem_type=tf.float32), [])
+            with tf.control_dependencies([s]):  # what the iteration before has popped is gone
+                return i + 1, s * 10.0 + tf.reshape(ops.StackPop(handle=kept, elem_type=tf.float32), [])
 
         popped = v1.while_loop(lambda i, s: i < 4, pop, [0, 0.0])
     r.step("in loops", [pushed[1], popped[1]], feeds={some: np.float32([1.0])})
@@ -1546,7 +1547,8 @@ def ref_resources(r):
         step = v1.placeholder(tf.int64, [], name="step")
         apply = ops.AccumulatorApplyGradient(handle=sum_of, local_step=step, gradient=some)
         count = ops.AccumulatorNumAccumulated(handle=sum_of)
-        take = ops.AccumulatorTakeGradient(handle=sum_of, num_required=2, dtype=tf.float32)
+        with tf.control_dependencies([count]):
+            take = ops.AccumulatorTakeGradient(handle=sum_of, num_required=2, dtype=tf.float32)
         move = ops.AccumulatorSetGlobalStep(handle=sum_of, new_global_step=step)
         for i in range(2):
             r.step("%s: gradient %d" % (mean, i), targets=[apply], feeds={step: np.int64(0), some: values(mean + str(i), (3,))})
@@ -1575,7 +1577,8 @@ def ref_row_accumulators(r):
         apply_known = ops.SparseAccumulatorApplyGradient(gradient_shape=shape, has_known_shape=True, **more)
         count = ops.AccumulatorNumAccumulated(handle=sum_of)
         required = v1.placeholder(tf.int32, [], name="required")
-        take = ops.SparseAccumulatorTakeGradient(handle=sum_of, num_required=required, dtype=tf.float32)
+        with tf.control_dependencies([count]):
+            take = ops.SparseAccumulatorTakeGradient(handle=sum_of, num_required=required, dtype=tf.float32)
         move = ops.AccumulatorSetGlobalStep(handle=sum_of, new_global_step=step)
 
         def feeds(i, *k):

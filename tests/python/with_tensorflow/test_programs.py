@@ -140,6 +140,9 @@ class ProgramsTest(unittest.TestCase):
         outs = self.run_job("sync_replicas.py", 1, 3)
         self.assertIn("Worker: 0, w: [1.0, -2.0, 3.0]", outs[0])
 
+    def test_an_embedding_by_synchronous_replicas(self):
+        self.assertIn("30 updates", self.check_same("sync_embedding.py"))
+
     def test_a_chief_that_is_killed_and_started_anew(self):
         with tempfile.TemporaryDirectory() as folder:
             worker = self.start_job("recovering.py", 1, 2, "--train_dir=" + folder, "--last_step=1500")
