@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -210,8 +211,11 @@ TEST_F(GpuPlugin, AProgramThatWantsNoGpuOpensNothing) {
   EXPECT_EQ(cluster.StatusOf("worker", 0).devices_size(), 1);
 }
 
-// The lines of a short run that say how well the model does.
-std::string Learned(const std::vector<std::string>& launch, const std::vector<std::string>& flags) {
+// What a short run says of how well the model does, line by line: of clients that speak at the same
+// time, in no order. Each of `devices` has work.
+std::multiset<std::string> Learned(const std::vector<std::string>& launch,
+                                   const std::vector<std::string>& flags,
+                                   const std::vector<std::string>& devices) {
   std::vector<std::string> argv = {MonographPath(), "launch", "--ps=1"};
   argv.insert(argv.end(), launch.begin(), launch.end());
   for (const char* word :
@@ -221,26 +225,62 @@ std::string Learned(const std::vector<std::string>& launch, const std::vector<st
   argv.insert(argv.end(), flags.begin(), flags.end());
   const Ran ran = RunToEnd(argv);
   EXPECT_EQ(ran.code, 0) << ran.error;
-  std::string lines;
+  std::multiset<std::string> lines;
   std::istringstream text(ran.output);
   for (std::string line; std::getline(text, line);) {
-    if (line.find("accuracy") != std::string::npos)
-      lines += line.substr(0, line.find("  images/sec")) + "\n";
+    if (line.find("ccuracy") != std::string::npos)
+      lines.insert(line.substr(0, line.find("  images/sec")));
   }
-  EXPECT_NE(lines, "") << ran.output;
-  if (flags.empty()) return lines;
-  for (const char* device :
-       {"/job:worker/replica:0/task:0/device:GPU:0", "/job:worker/replica:0/task:0/device:GPU:1",
-        "/job:worker/replica:0/task:1/device:GPU:1"})
-    EXPECT_NE(ran.output.find(device), std::string::npos) << ran.output;
+  EXPECT_FALSE(lines.empty()) << ran.output;
+  for (const std::string& device : devices)
+    EXPECT_NE(ran.output.find("/job:worker/replica:0/task:" + device), std::string::npos)
+        << device << " has no work: " << ran.output;
   return lines;
 }
 
+struct Way {
+  const char* name;
+  std::vector<std::string> flags;
+  bool in_step = true;  // what it learns is the same in every run
+};
+
 TEST_F(GpuPlugin, AReplicaOnEachGpuOfEachWorkerLearnsAsOneOnEachOfAsManyCpus) {
-  Use(kComputing);
-  const std::string gpus = Learned({"--workers=2"}, {"--num_gpus=2"});
-  Use("none");
-  EXPECT_EQ(gpus, Learned({"--workers=4"}, {}));
+  for (const Way& way :
+       {Way{"parameter server", {}}, Way{"replicated", {"--variable_update=replicated"}},
+        Way{"central", {"--variable_update=central"}},
+        Way{"client", {"--variable_update=central", "--central_device=client"}},
+        Way{"async", {"--async"}, false}}) {
+    SCOPED_TRACE(way.name);
+    std::vector<std::string> flags = way.flags;
+    flags.push_back("--num_gpus=2");
+    Use(kComputing, 2);
+    const auto gpus =
+        Learned({"--workers=2"}, flags,
+                {"0/device:GPU:0", "0/device:GPU:1", "1/device:GPU:0", "1/device:GPU:1"});
+    if (!way.in_step) continue;
+    Use("none");
+    EXPECT_EQ(gpus, Learned({"--workers=4"}, way.flags, {}));
+  }
+}
+
+TEST_F(GpuPlugin, AClientOfEachWorkerTrainsOnItsGpusAsOnCpus) {
+  const std::vector<std::string> hybrid = {"--replication=hybrid", "--replicas_per_worker=2"};
+  for (const Way& way :
+       {Way{"sync", {"--replication=between_graph", "--sync"}},
+        Way{"replicated", {"--replication=between_graph", "--variable_update=replicated"}},
+        Way{"async", {"--replication=between_graph"}, false}, Way{"hybrid", hybrid, false}}) {
+    SCOPED_TRACE(way.name);
+    std::vector<std::string> flags = way.flags;
+    flags.push_back("--num_gpus=2");
+    Use(kComputing, 2);
+    // One replica each goes to the GPU of its task's number, as TensorFlow's mnist_replica does.
+    std::vector<std::string> devices = {"0/device:GPU:0", "1/device:GPU:1"};
+    if (way.flags == hybrid) devices.insert(devices.end(), {"0/device:GPU:1", "1/device:GPU:0"});
+    const auto gpus = Learned({"--workers=2"}, flags, devices);
+    if (!way.in_step) continue;
+    Use("none");
+    EXPECT_EQ(gpus, Learned({"--workers=2"}, way.flags, {}));
+  }
 }
 
 // The plug-in's own code, on an emulated runtime (tests/gpu/emulated).
