@@ -51,8 +51,8 @@ constexpr int kClosers = 2;
 // A client sends a heartbeat each half second. The second time is longer than what a lost client is
 // given (control::ServerOptions::silence_timeout).
 constexpr std::chrono::milliseconds kSilence{600}, kLongestSilence{3000}, kLookAgain{20};
-// A kernel looks at least each 100 ms whether its step has ended. What is left after this time is in
-// a library's call, which updates no variable.
+// A kernel looks at least each 100 ms whether its step has ended. What is left after this time is
+// in a library's call, which updates no variable.
 constexpr std::chrono::milliseconds kFreeing{400};
 
 // Describes the way to each peer; peers with the same way share one entry.

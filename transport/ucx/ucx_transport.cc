@@ -316,10 +316,9 @@ Status UcxTransport::Start(const TransportOptions& options) {
   const auto close = [&] { ucp_worker_destroy(std::exchange(worker_, nullptr)); };
   const auto no_device_until = Clock::now() + kNoWayFor;
   for (;; std::this_thread::sleep_for(kNoWayPause)) {
-    const Status opened =
-        context.lanes.tcp
-            ? OpenGuarded(context.lanes.trusted, !context.lanes.shared_memory, open, close)
-            : open();
+    const Status opened = context.lanes.tcp ? OpenGuarded(context.lanes.trusted,
+                                                          !context.lanes.shared_memory, open, close)
+                                            : open();
     if (opened.ok()) break;
     if (status != UCS_ERR_NO_DEVICE || Clock::now() >= no_device_until) return opened;
   }
