@@ -54,8 +54,9 @@ struct PeerSpec {
 class StepClient {
  public:
   virtual ~StepClient() = default;
-  // A tensor for the client's device arrived: a fetched value. Returns false if the edge is not a
-  // fetch (then it belongs to the client's own partition).
+  // A tensor for the client's device arrived: a fetched value, which it takes, or drops if the step
+  // is over. Returns false if the edge is not a fetch (then it belongs to the client's own
+  // partition).
   virtual bool OnFetch(uint64_t step, int32_t edge, Tensor& tensor) = 0;
   // Peer `peer` (index in the session, or kSelf) has ended its part of the step.
   virtual void OnStepDone(uint64_t step, int peer, const Status& status) = 0;

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/pool_allocator.h"
 #include "base/thread.h"
 #include "client/registries.h"
 #include "client/session.h"
@@ -186,6 +187,28 @@ TEST_F(SimulatedCluster, ClosesASessionSoonThoughAPartOfASumCannotLeave) {
   const auto start = simulation::Clock::now();
   (void)(*session)->Close();
   EXPECT_LT(simulation::Clock::now() - start, seconds(5));
+}
+
+TEST_F(SimulatedCluster, AFetchThatComesWhenItsStepIsOverIsNotKept) {
+  const int host = network_.AddHost("patient");
+  std::thread client([&] {
+    const simulation::OnHost there(host);
+    Graph graph = NewGraph();
+    const Scope root(&graph);
+    const Scope ps = root.WithDevice("/job:ps/task:0");
+    const Output value = Fill(ps, Const(ps, {1 << 20}), Const(ps, 1.0f));
+    ASSERT_TRUE(root.ok()) << root.status();
+    const auto session = Session::Connect(cluster_.spec(), graph, {.start_timeout = seconds(5)});
+    ASSERT_TRUE(session.ok()) << session.status();
+    ASSERT_TRUE((*session)->Run({}, {value}).ok());
+    const int64_t before = HostPool().bytes_in_use();
+    network_.SetLink(cluster_.HostOf("ps-0"), host, {.delay = milliseconds(300)});
+    const auto late = (*session)->Run({}, {value}, {}, {.timeout = milliseconds(100)});
+    EXPECT_EQ(late.status().code(), Code::kDeadlineExceeded) << late.status();
+    std::this_thread::sleep_for(seconds(2));
+    EXPECT_LT(HostPool().bytes_in_use(), before + (1 << 20));
+  });
+  client.join();
 }
 
 TEST_F(SimulatedCluster, NamesALinkThatIsCutBetweenTwoTasks) {
