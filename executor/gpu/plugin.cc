@@ -1,3 +1,6 @@
+// Finds the GPUs' plug-in and opens it once per process: the file that the environment or the build
+// names, of the same build as the program. Before that, CUDA is told to load its kernels when it
+// starts, not at their first launch, which may be within a capture.
 #include "executor/gpu/plugin.h"
 
 #include <dlfcn.h>

@@ -260,18 +260,22 @@ void DefineSparse(OpRegistry* registry, const std::string& numbers) {
                     .Shape(SparseTakeShape));
 }
 
+OpDef Accumulator(const std::string& name, const std::string& numbers) {
+  return OpDef(name)
+      .Output("handle: resource")
+      .Attr("dtype: " + numbers)
+      .Attr("shape: shape")
+      .Attr("container: string = ''")
+      .Attr("shared_name: string = ''")
+      .Attr("reduction_type: {'MEAN', 'SUM'} = 'MEAN'")
+      .Stateful()
+      .Shape(ScalarShape)
+      .NoGradient();
+}
+
 // TensorFlow's accumulators of rows, which it has by reference alone. Below them ops on resources.
 void DefineByRow(OpRegistry* registry, const std::string& numbers) {
-  registry->Add(OpDef("_SparseConditionalAccumulator")
-                    .Output("handle: resource")
-                    .Attr("dtype: " + numbers)
-                    .Attr("shape: shape")
-                    .Attr("container: string = ''")
-                    .Attr("shared_name: string = ''")
-                    .Attr("reduction_type: {'MEAN', 'SUM'} = 'MEAN'")
-                    .Stateful()
-                    .Shape(ScalarShape)
-                    .NoGradient());
+  registry->Add(Accumulator("_SparseConditionalAccumulator", numbers));
   registry->Add(OnHandle("_SparseAccumulatorApplyGradient")
                     .Input("local_step: int64")
                     .Input("gradient_indices: int64")
@@ -318,16 +322,7 @@ void DefineStepGate(OpRegistry* registry) {
 
 void Define(OpRegistry* registry) {
   const std::string numbers = kNumbers;
-  registry->Add(OpDef("ResourceConditionalAccumulator")
-                    .Output("handle: resource")
-                    .Attr("dtype: " + numbers)
-                    .Attr("shape: shape")
-                    .Attr("container: string = ''")
-                    .Attr("shared_name: string = ''")
-                    .Attr("reduction_type: {'MEAN', 'SUM'} = 'MEAN'")
-                    .Stateful()
-                    .Shape(ScalarShape)
-                    .NoGradient());
+  registry->Add(Accumulator("ResourceConditionalAccumulator", numbers));
   registry->Add(OnHandle("ResourceAccumulatorApplyGradient")
                     .Input("local_step: int64")
                     .Input("gradient: dtype")

@@ -1,3 +1,6 @@
+// What all kernels that call oneDNN share: one engine, its threads held back so that only ours run,
+// which instructions it uses, its errors as Statuses, and frames, which hold a primitive's
+// arguments between calls.
 #include "ops/cpu/onednn_cpu.h"
 
 #include <dlfcn.h>

@@ -1,3 +1,5 @@
+// Updates of rows of variables: the functions that build them, and the ops' definitions, one for
+// each optimizer by resource and, where TensorFlow has it, by reference.
 #include "ops/sparse_training/sparse_training.h"
 
 #include "graph/shape_inference.h"
