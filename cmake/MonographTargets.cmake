@@ -82,6 +82,7 @@ function(mg_test name label)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${ARG_LINK} GTest::gtest GTest::gtest_main)
   mg_compile_fast(${name})
+  mg_share_test_headers(${name})
   add_test(NAME ${name} COMMAND ${name})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
@@ -113,6 +114,23 @@ function(mg_compile_fast target)
   target_compile_options(${target} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-Og>)
   # GCC's flow analysis looks through less there, and takes what a constructor sets (std::stop_source) for uninitialized.
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-maybe-uninitialized>)
+endfunction()
+
+# mg_share_test_headers(TARGET): where sources are joined, what GoogleTest and the standard library declare is read once for all tests (the target test_headers): between
+# one and three seconds less for each of their hundred objects. All are compiled alike, but for definitions and warnings; one that is not has DISABLE_PRECOMPILE_HEADERS.
+function(mg_share_test_headers target)
+  if(NOT MG_JOIN_SOURCES OR NOT MG_SANITIZE STREQUAL "" OR NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    return()
+  endif()
+  if(NOT TARGET test_headers)
+    file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/generated/test_headers.cc CONTENT "int main() {}\n")
+    add_executable(test_headers EXCLUDE_FROM_ALL ${PROJECT_BINARY_DIR}/generated/test_headers.cc)  # as tests are programs
+    target_link_libraries(test_headers PRIVATE GTest::gtest)
+    mg_compile_fast(test_headers)
+    target_precompile_headers(test_headers PRIVATE <gtest/gtest.h> <algorithm> <atomic> <chrono> <filesystem> <fstream> <functional> <future> <map> <memory> <mutex>
+      <optional> <set> <span> <sstream> <string> <string_view> <thread> <unordered_map> <utility> <variant> <vector>)
+  endif()
+  target_precompile_headers(${target} REUSE_FROM test_headers)
 endfunction()
 
 # The target `generated`: all generated headers, for what reads sources without building them (scripts/lint).

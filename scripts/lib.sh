@@ -59,6 +59,7 @@ configure_and_build() {
   [ "${CI:-}" != true ] || options+=" -DMG_WERROR=ON"
   options+=" -DMG_JOIN_SOURCES=ON"  # half the time from nothing: CONTRIBUTING.md
   export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1 CCACHE_DEPEND=1  # what was not compiled before is not preprocessed for the cache alone
+  export CCACHE_SLOPPINESS=pch_defines,time_macros  # without it nothing is remembered that reads the tests' precompiled header
   # shellcheck disable=SC2086  # options are words
   cmake -S "$root" -B "$build" -G Ninja $options >"$build.log" 2>&1 || { cat "$build.log"; die "cmake failed"; }
   rm -f "$build.log"
