@@ -1,5 +1,5 @@
-// A session of a connection that ends is closed on threads of their own (closer_), because closing
-// waits for running kernels.
+// A session of a connection that ends is closed on a thread of its own (closer_), because closing
+// waits for running kernels: the steps of one lost client do not run on while others are closed.
 #include "executor/worker/methods.h"
 
 #include <google/protobuf/stubs/logging.h>
@@ -47,7 +47,8 @@ control::Method ProtoMethod(Handler handler) {
 }
 
 constexpr size_t kConnectionsRemembered = 256;
-constexpr int kClosers = 2;
+// Of the threads that close sessions: those that stay, and how many there are at most.
+constexpr int kClosers = 1, kMostClosers = 256;
 // A client sends a heartbeat each half second. The second time is longer than what a lost client is
 // given (control::ServerOptions::silence_timeout).
 constexpr std::chrono::milliseconds kSilence{600}, kLongestSilence{3000}, kLookAgain{20};
@@ -76,7 +77,10 @@ struct Empty {
 }  // namespace
 
 ControlMethods::ControlMethods(Worker* worker, const OpRegistry* ops, std::string cluster)
-    : worker_(*worker), ops_(ops), cluster_(std::move(cluster)), closer_("mg-close", kClosers) {}
+    : worker_(*worker),
+      ops_(ops),
+      cluster_(std::move(cluster)),
+      closer_("mg-close", kClosers, kMostClosers) {}
 
 bool ControlMethods::OwnSession(const std::shared_ptr<const control::ConnectionInfo>& connection,
                                 uint64_t session) {
@@ -223,7 +227,7 @@ void ControlMethods::ClientGone(const control::ConnectionInfo& connection, const
     if (it == owned_.end()) return;
     sessions = std::move(it->second.sessions);
     owned_.erase(it);
-    ++being_freed_;
+    being_freed_ += static_cast<int>(sessions.size());
     last_gone_ = Clock::now();
   }
   // If it is this server that ends the connections, no client is lost.
@@ -231,19 +235,20 @@ void ControlMethods::ClientGone(const control::ConnectionInfo& connection, const
       why.code() == Code::kCancelled ? Status() : why.WithContext(connection.name());
   // Closing waits for running kernels: not on this thread, where the end of the next client's
   // connection would wait, too.
-  closer_.Run([this, sessions = std::move(sessions), name = connection.name(), why, lost] {
-    for (uint64_t session : sessions) {
-      // NotFound: the client closed it itself before it went.
+  for (const uint64_t session : sessions) {
+    closer_.Run([this, session, name = connection.name(), why, lost] {
       const Status closed = worker_.CloseSession(session, lost);
-      if (closed.code() == Code::kNotFound) continue;
-      LogInfo(worker_.task() + " freed session " + std::to_string(session) + " of " + name + ": " +
-              why.message());
-      if (!closed.ok()) LogWarning(closed.ToString());
-    }
-    MutexLock lock(mutex_);
-    --being_freed_;
-    freed_.NotifyAll();
-  });
+      // NotFound: the client closed it itself before it went.
+      if (closed.code() != Code::kNotFound) {
+        LogInfo(worker_.task() + " freed session " + std::to_string(session) + " of " + name +
+                ": " + why.message());
+        if (!closed.ok()) LogWarning(closed.ToString());
+      }
+      MutexLock lock(mutex_);
+      --being_freed_;
+      freed_.NotifyAll();
+    });
+  }
 }
 
 }  // namespace monograph

@@ -30,7 +30,7 @@ class ControlMethods {
 
   // By name. They are called no more when this object goes.
   std::map<std::string, control::Method> Map();
-  // Closes the sessions of the connection, on threads of its own: closing waits for running
+  // Closes the sessions of the connection, each on a thread of its own: closing waits for running
   // kernels.
   void ClientGone(const control::ConnectionInfo& connection, const Status& why);
   // From now on there are no new sessions and graphs. False if that was so before.
@@ -61,7 +61,7 @@ class ControlMethods {
   Mutex mutex_;
   bool draining_ MG_GUARDED_BY(mutex_) = false;
   std::map<uint64_t, Owned> owned_ MG_GUARDED_BY(mutex_);  // by connection
-  int being_freed_ MG_GUARDED_BY(mutex_) = 0;              // clients that are gone, with sessions
+  int being_freed_ MG_GUARDED_BY(mutex_) = 0;              // sessions of clients that are gone
   Clock::time_point last_gone_ MG_GUARDED_BY(mutex_);      // the last of them
   CondVar freed_;
   // The connections that ended last: calls of theirs may still be running.

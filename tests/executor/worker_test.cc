@@ -11,7 +11,9 @@
 #include <random>
 #include <thread>
 
+#include "executor/worker/methods.h"
 #include "executor/worker/step_message.h"
+#include "executor/worker/worker.pb.h"
 #include "graph/scope.h"
 #include "tests/executor/test_ops.h"
 #include "tests/transport/inproc_transport.h"
@@ -123,6 +125,61 @@ TEST_F(WorkerTest, ASessionIsOfUseFromItsConnectionToItsEnd) {
   ASSERT_TRUE(worker_->CreateSession(kOther).ok());
   EXPECT_TRUE(worker_->CloseSession(kOther).ok());
   EXPECT_EQ(worker_->CloseSession(kOther).code(), Code::kNotFound);
+}
+
+// Closing a session waits two seconds for a kernel that cannot be cut (Worker::kCloseDeadline).
+TEST(Clients, AreEndedBesideOthersWhoseKernelsCannotBeCut) {
+  OpRegistry ops;
+  KernelRegistry kernels;
+  testing::AddTestOps(&ops, &kernels);
+  constexpr int kStuck = 4;
+  WorkerOptions options;
+  options.task = DeviceName::Parse(kTask).value();
+  options.ops = &ops;
+  options.kernels = &kernels;
+  options.inter_op_parallelism_threads = kStuck;
+  const std::unique_ptr<Worker> worker = Worker::Create(std::move(options)).value();
+  const auto gate = std::make_shared<testing::Gate>();
+  ASSERT_TRUE(worker->resources()
+                  .FindOrCreate<testing::Gate>("test", "gate", [&gate] { return gate; })
+                  .ok());
+  const auto stuck = [&ops] {
+    Graph graph(&ops);
+    testing::Builder build(&graph);
+    build.Op("TBlock", {build.Op("TConst", {}, {{"value", Tensor::Scalar(1.f)}}, {}, kDevice)},
+             {{"gate", std::string("gate")}}, {}, kDevice);
+    return graph;
+  };
+  ControlMethods methods(worker.get(), &ops, "{}");
+  const auto create = methods.Map().at("CreateSession").handler;
+  std::vector<std::shared_ptr<const control::ConnectionInfo>> clients;
+  for (uint64_t id = 1; id <= kStuck + 1; ++id) {
+    const auto client = std::make_shared<control::ConnectionInfo>();
+    client->id = id;
+    clients.push_back(client);
+    wire::CreateSessionRequest request;
+    request.set_session(id);
+    create({.connection = client, .method = "CreateSession", .deadline = {}},
+           request.SerializeAsString(),
+           [](const Result<std::string>& answer) { EXPECT_TRUE(answer.ok()) << answer.status(); });
+    ASSERT_TRUE(worker->ConnectSession(id, {}, kSelf, 0).ok());
+    // The last one waits for a tensor.
+    const Result<uint32_t> handle =
+        worker->RegisterGraph(id, id <= kStuck ? stuck() : IncrementOfEdgeZero(&ops));
+    ASSERT_TRUE(handle.ok()) << handle.status();
+    worker->SendRunStep(id, kSelf, *handle, {1, 1}, false, false);
+  }
+  ASSERT_TRUE(gate->WaitForArrivals(kStuck));
+  ASSERT_EQ(worker->stats().running_steps, kStuck + 1);
+  const auto gone = std::chrono::steady_clock::now();
+  for (const auto& client : clients) methods.ClientGone(*client, Unavailable("it is gone"));
+  while (worker->stats().running_steps > kStuck &&
+         std::chrono::steady_clock::now() - gone < std::chrono::seconds(10))
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_LT(std::chrono::steady_clock::now() - gone, std::chrono::milliseconds(1500));
+  gate->Open();
+  methods.Join();
+  EXPECT_EQ(worker->stats().sessions, 0);
 }
 
 // A worker with a data plane, and a client that is nothing but its end of that plane: it says what
