@@ -183,6 +183,10 @@ Session::Impl::Completion Session::Impl::FinishLocked(StepInFlight& flight, bool
   if (!flight.status.ok()) {
     ExplainLocked(flight);
     completion.result = flight.status;
+    if (LogEnabled(LogLevel::kDebug)) {
+      completion.failure = "step " + std::to_string(StepNumberOf(flight.steps.last)) +
+                           " failed: " + flight.status.ToString();
+    }
   } else {
     std::vector<Tensor> values;
     const PreparedStep& prepared = *flight.prepared;

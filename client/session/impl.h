@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/log.h"
 #include "base/mutex.h"
 #include "base/random.h"
 #include "client/cluster_connection.h"
@@ -137,7 +138,9 @@ class Session::Impl : public StepClient {
   struct Completion {
     StepDone done;
     Result<std::vector<Tensor>> result = std::vector<Tensor>();
+    std::string failure;  // for the log
     void Run() {
+      if (!failure.empty()) LogDebug(failure);
       if (done) done(std::move(result));
     }
   };

@@ -82,7 +82,11 @@ Status Session::Impl::Begin(const std::shared_ptr<PreparedStep>& prepared,
     }
   }
   if (closed_) return FailedPrecondition("Session is closed.");
-  MG_RETURN_IF_ERROR(ReachableLocked(*prepared));
+  if (Status lost = ReachableLocked(*prepared); !lost.ok()) {
+    lock.Unlock();
+    LogDebug("a step that was to begin failed: " + lost.ToString());
+    return lost;
+  }
   MG_ASSIGN_OR_RETURN(StepInFlight* const flight,
                       steps_.Begin(options.step, count, options.step_stride));
   *steps = flight->steps;

@@ -5,12 +5,15 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <fstream>
 #include <sstream>
 
@@ -129,6 +132,29 @@ std::string ChildProcess::output() const {
 std::string ChildProcess::error() const {
   std::lock_guard lock(mutex_);
   return error_;
+}
+
+std::optional<Clock::time_point> ChildProcess::LoggedAt(const std::string& text) const {
+  const std::string said = error();
+  const size_t at = said.rfind(text);
+  if (at == std::string::npos) return std::nullopt;
+  const size_t line = said.rfind('\n', at) + 1;  // "W 15:04:05.678 what happened"
+  int hours = 0, minutes = 0, seconds = 0, milliseconds = 0;
+  if (std::sscanf(said.c_str() + line, "%*c %d:%d:%d.%d ", &hours, &minutes, &seconds,
+                  &milliseconds) != 4)
+    return std::nullopt;
+  timeval now{};
+  gettimeofday(&now, nullptr);
+  const auto here = Clock::now();
+  tm today{};
+  localtime_r(&now.tv_sec, &today);
+  const auto since_midnight = [](int h, int m, int s, int64_t ms) {
+    return std::chrono::milliseconds(((h * 60 + m) * 60 + s) * int64_t{1000} + ms);
+  };
+  auto ago = since_midnight(today.tm_hour, today.tm_min, today.tm_sec, now.tv_usec / 1000) -
+             since_midnight(hours, minutes, seconds, milliseconds);
+  if (ago < 0ms) ago += 24h;
+  return here - ago;
 }
 
 bool ChildProcess::WaitForText(const std::string& stream, const std::string& text,

@@ -57,6 +57,9 @@ class ChildProcess {
   // What it has printed so far.
   std::string output() const;  // standard output
   std::string error() const;   // standard error
+  // When the last line of its log that holds `text` was written, by that line, to a millisecond;
+  // nothing if there is none.
+  std::optional<Clock::time_point> LoggedAt(const std::string& text) const;
   // Waits until standard error holds `text`; false if it has not come after `limit` or will not
   // come.
   bool WaitForError(const std::string& text, std::chrono::milliseconds limit = 20s) const;

@@ -362,6 +362,86 @@ TEST(Memory, TheLauncherTellsThatTheSystemHasKilledADaemonForLackOfMemory) {
       << launch.error();
 }
 
+// The system's count of what it has killed for lack of memory, as programs in a mount namespace
+// read it: a file of ours. It stands for the system where no control group can be made.
+class CountedKills {
+ public:
+  CountedKills() { Count(3); }
+  // Why this machine cannot; empty: it can.
+  std::string WhyNot() const {
+    if (geteuid() != 0) return "mount namespaces need root";
+    ChildProcess tried(Under({"true"}));
+    const std::optional<Exit> exit = tried.Wait(20s);
+    return exit && exit->code == 0 ? "" : tried.error();
+  }
+  std::vector<std::string> Under(std::vector<std::string> argv) const {
+    argv.insert(argv.begin(), {"unshare", "--mount", "sh", "-c",
+                               "mount --bind \"$0\" /proc/vmstat && exec \"$@\"", file()});
+    return argv;
+  }
+  void Count(int kills) const { std::ofstream(file()) << "oom_kill " << kills << "\n"; }
+  std::string file() const { return folder_.File("vmstat"); }
+
+ private:
+  TemporaryFolder folder_;
+};
+
+// A graph whose 'get:0' waits for an element that never comes.
+std::string WriteWaitingGraph(const TemporaryFolder& folder) {
+  Graph graph = NewGraph();
+  Scope root(&graph);
+  const Scope there = root.WithDevice(kWorker0);
+  const Output queue =
+      FIFOQueue(there, {DT_INT32}, {.capacity = 4, .shapes = {PartialShape::Scalar()}});
+  EXPECT_TRUE(QueueDequeue(there.WithOpName("get"), queue)[0].valid()) << root.status();
+  EXPECT_TRUE(WriteGraph(graph, folder.File("graph.pb")).ok());
+  return folder.File("graph.pb");
+}
+
+TEST(Memory, ADaemonThatIsKilledWhenTheSystemCountsAKillIsToldAsSuch) {
+  const CountedKills counted;
+  if (const std::string why = counted.WhyNot(); !why.empty()) GTEST_SKIP() << why;
+  const TemporaryFolder folder;
+  const std::string graph = WriteWaitingGraph(folder);
+  for (const bool counts : {true, false}) {
+    TestCluster cluster({.ps = 0, .workers = 1});
+    ChildProcess client(counted.Under(
+        {MonographPath(), "run", graph, "--fetches=get:0", "--cluster=" + cluster.json()}));
+    ASSERT_TRUE(cluster.WaitForStatus("worker", 0, [](const auto& status) {
+      return status.running_steps() > 0;
+    })) << client.error();
+    if (counts) counted.Count(4);
+    cluster.daemon("worker", 0).Signal(SIGKILL);
+    ASSERT_TRUE(client.Wait(20s).has_value()) << client.error();
+    const std::string said = client.error();
+    EXPECT_NE(said.find("lost /job:worker/replica:0/task:0"), std::string::npos) << said;
+    EXPECT_EQ(
+        said.find("killed by the system for lack of memory, as it seems") != std::string::npos,
+        counts)
+        << said;
+  }
+}
+
+TEST(Memory, TheLauncherTellsOfADaemonThatIsKilledWhenTheSystemCountsAKill) {
+  for (const bool counts : {true, false}) {
+    const CountedKills counted;
+    if (const std::string why = counted.WhyNot(); !why.empty()) GTEST_SKIP() << why;
+    // The program kills the launcher's other child.
+    ChildProcess launch(counted.Under(
+        {MonographPath(), "launch", "--ps=0", "--workers=1", "--restarts=0", "--", "sh", "-c",
+         (counts ? "echo oom_kill 4 > " + counted.file() + "; " : std::string()) +
+             "for child in $(cat /proc/$PPID/task/$PPID/children); do "
+             "test $child = $$ || kill -KILL $child; done; sleep 60"}));
+    ASSERT_TRUE(launch.Wait(60s).has_value()) << launch.error();
+    const std::string said = launch.error();
+    EXPECT_NE(said.find("daemon worker/0 ended before the program: "), std::string::npos) << said;
+    EXPECT_EQ(said.find("ended before the program: killed by the system for lack of memory") !=
+                  std::string::npos,
+              counts)
+        << said;
+  }
+}
+
 TEST(Memory, ADaemonAsksTheSystemBeforeItTakesMuch) {
   const LimitedGroup group(int64_t{300} << 20);
   if (!group.open()) GTEST_SKIP() << "this user can make no control group with a limit";
