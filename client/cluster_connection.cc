@@ -216,6 +216,14 @@ bool ClusterConnection::Answers(int task) const {
   return health && std::chrono::steady_clock::now() - health->last_answer < kFresh;
 }
 
+void ClusterConnection::Ask() { impl_->monitor_->Ask(); }
+
+bool ClusterConnection::HasAnsweredSince(int task,
+                                         std::chrono::steady_clock::time_point time) const {
+  const auto health = impl_->monitor_->Health(impl_->entries_[static_cast<size_t>(task)].watch);
+  return health && health->asked >= time;
+}
+
 std::vector<Result<std::string>> ClusterConnection::Call(
     std::string_view method, std::vector<std::pair<int, std::string>> requests,
     std::chrono::milliseconds timeout) {

@@ -51,6 +51,10 @@ class ClusterConnection {
   Status status(int task) const;
   // It has answered a heartbeat within the last second.
   bool Answers(int task) const;
+  // Asks all tasks for a heartbeat now; whether the task has answered one that it was asked for at
+  // this time or later.
+  void Ask();
+  bool HasAnsweredSince(int task, std::chrono::steady_clock::time_point time) const;
 
   // One call to each named task at the same time; results in the same order. Failures name the
   // task; one whose answer does not come in time counts as lost (Status::lost_task).

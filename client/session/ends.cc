@@ -161,17 +161,35 @@ void Session::Impl::Abort(const std::vector<int>& peers, uint64_t step, const St
 bool Session::Impl::AwaitCauseLocked(StepInFlight& flight) {
   // A lost task counts even if its own part had ended: others may still have been sending to it.
   for (size_t task = 0; task < lost_.size() && flight.status.derived(); ++task) {
-    if (!lost_[task].ok() && flight.HasPart(static_cast<int>(task)))
+    if (!lost_[task].ok() && MayBeCause(flight, static_cast<int>(task)))
       flight.status.Update(lost_[task]);
   }
   const bool broke_off = flight.status.derived() && flight.status.code() == Code::kUnavailable;
   if (!broke_off || cluster_ == nullptr) return false;
   if (!std::exchange(flight.awaits_cause, true)) {
     flight.aborting = true;
-    flight.deadline = Clock::now() + kCauseGrace;
+    flight.cause_asked = Clock::now();
+    flight.cause_until = flight.cause_asked + kCauseGrace;
+    flight.deadline = flight.cause_asked + kCauseLook;
+    cluster_->Ask();
     WatchLocked(flight.deadline);
   }
   return true;
+}
+
+// A report may name a task in which the step has no part: a member of another client's collective.
+bool Session::Impl::MayBeCause(const StepInFlight& flight, int task) const {
+  return flight.HasPart(task) || flight.status.lost_task() == TaskName(task);
+}
+
+bool Session::Impl::CauseMayComeLocked(const StepInFlight& flight, Clock::time_point now) const {
+  if (!flight.awaits_cause || now >= flight.cause_until) return false;
+  for (int task = 0; task < static_cast<int>(lost_.size()); ++task) {
+    if (lost_[static_cast<size_t>(task)].ok() && MayBeCause(flight, task) &&
+        !cluster_->HasAnsweredSince(task, flight.cause_asked))
+      return true;
+  }
+  return false;
 }
 
 Session::Impl::Completion Session::Impl::FinishLocked(StepInFlight& flight, bool force) {
@@ -238,6 +256,9 @@ void Session::Impl::Watch() {
         next = std::min(next, flight->deadline);
       } else if (!flight->aborting) {
         expired.push_back(flight->steps.last);
+      } else if (CauseMayComeLocked(*flight, now)) {
+        flight->deadline = now + kCauseLook;
+        next = std::min(next, flight->deadline);
       } else {
         forced.push_back(FinishLocked(*flight, true));
       }

@@ -51,8 +51,9 @@ class Session::Impl : public StepClient {
   static constexpr std::chrono::milliseconds kLookUp{50};
   // A step that took less is computed by the caller himself, who cannot be asked meanwhile.
   static constexpr std::chrono::milliseconds kQuick{20};
-  // How long a step whose transfer broke off waits to learn which task was lost.
-  static constexpr std::chrono::milliseconds kCauseGrace{1000};
+  // How long a step whose transfer broke off waits to learn which task was lost, and how often it
+  // looks whether none is.
+  static constexpr std::chrono::milliseconds kCauseGrace{1000}, kCauseLook{20};
 
   Impl(const Graph& graph, SessionOptions options) : graph_(graph), options_(std::move(options)) {}
   ~Impl() override { (void)Close(); }
@@ -180,6 +181,11 @@ class Session::Impl : public StepClient {
                               std::chrono::milliseconds grace = kAbortGrace) MG_REQUIRES(mutex_);
   // True if a step that is over should wait for the loss of a task that explains how it ended.
   bool AwaitCauseLocked(StepInFlight& flight) MG_REQUIRES(mutex_);
+  // Whether the loss of the task would be why the step has ended with a derived error, and whether
+  // that may still turn out.
+  bool MayBeCause(const StepInFlight& flight, int task) const;
+  bool CauseMayComeLocked(const StepInFlight& flight, Clock::time_point now) const
+      MG_REQUIRES(mutex_);
   // If the step is over, or if `force`: takes it out of steps_ and returns what completes it.
   Completion FinishLocked(StepInFlight& flight, bool force = false) MG_REQUIRES(mutex_);
   void Abort(const std::vector<int>& peers, uint64_t step, const Status& status)

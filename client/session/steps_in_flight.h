@@ -51,9 +51,11 @@ struct StepInFlight {
   int fetches_missing = 0;
   Status status;
   bool aborting = false;
-  // All parts have ended with derived errors, because a transfer broke off. The step waits for a
-  // moment until it is known which task was lost.
+  // All parts have ended with derived errors, because a transfer broke off, or another client has
+  // ended. The step waits until it is known which task was lost: until each that may be the cause
+  // is lost or has answered a heartbeat that it was asked for since then, for a moment at most.
   bool awaits_cause = false;
+  Clock::time_point cause_asked, cause_until;
   Clock::time_point deadline = Clock::time_point::max();
   std::chrono::milliseconds timeout{0};
   // The parts that had not ended at the deadline; `status` lists them.

@@ -153,23 +153,32 @@ std::string NameOfMode(const ::testing::TestParamInfo<JobMode>& tested) {
   return name;
 }
 
-// Ways whose replicas keep in step: none can go on without worker 1 or its client.
+// Ways whose replicas keep in step: none can go on without a worker or its client.
 class DeadReplica : public ::testing::TestWithParam<JobMode> {};
 
 TEST_P(DeadReplica, IsNamedToEveryClientWithinThreeSeconds) {
-  for (const auto& [client, signal] : {std::pair(false, SIGKILL), std::pair(false, SIGSTOP),
-                                       std::pair(true, SIGKILL), std::pair(true, SIGSTOP)}) {
-    if (client && GetParam().clients == 1) continue;
-    SCOPED_TRACE(std::string(client ? "client 1" : "worker 1") +
-                 (signal == SIGKILL ? " is killed" : " is stopped"));
-    ExpectWithin(kMostToName, [client = client, signal = signal](Clock::duration* took) {
+  struct Loss {
+    int replica;
+    bool client;
+    int signal;
+  };
+  for (const Loss& loss :
+       {Loss{1, false, SIGKILL}, Loss{1, false, SIGSTOP}, Loss{1, true, SIGKILL},
+        Loss{1, true, SIGSTOP}, Loss{0, false, SIGSTOP}, Loss{0, true, SIGSTOP}}) {
+    // What the chief loses the others hear of by what it leaves, if there are others.
+    if ((loss.client || loss.replica == 0) && GetParam().clients == 1) continue;
+    const std::string task = "/task:" + std::to_string(loss.replica);
+    SCOPED_TRACE((loss.client ? "the client of " : "worker ") + task +
+                 (loss.signal == SIGKILL ? " is killed" : " is stopped"));
+    ExpectWithin(kMostToName, [&](Clock::duration* took) {
       Job job(GetParam(), kToldInTime);
       ASSERT_TRUE(job.Trains()) << job.Said();
       const auto lost = Clock::now();
-      (client ? job.client(1) : job.cluster.daemon("worker", 1)).Signal(signal);
+      (loss.client ? job.client(loss.replica) : job.cluster.daemon("worker", loss.replica))
+          .Signal(loss.signal);
       for (int rank = 0; rank < job.mode.clients; ++rank) {
-        if (client && rank == 1) continue;
-        ExpectFails(job.client(rank), {"UNAVAILABLE", "/task:1"});
+        if (loss.client && rank == loss.replica) continue;
+        ExpectFails(job.client(rank), {"UNAVAILABLE", task});
         *took = std::max(*took, ToFailure(job.client(rank), lost));
       }
     });

@@ -106,6 +106,22 @@ TEST_P(HeartbeatTest, AnswersCarryProgressRoundTripAndClockOffset) {
   EXPECT_GT(second.last_progress, first.last_progress);
 }
 
+TEST_P(HeartbeatTest, AnAnswerThatIsAskedForComesAtOnceAndTellsWhenItWasAskedFor) {
+  TestServer server(server_options());
+  auto channel = MustConnect(server, ClientOptions(key()));
+  HeartbeatOptions rare;
+  rare.interval = rare.timeout = 60s;
+  auto monitor = HeartbeatMonitor::Start(rare);
+  const uint64_t watch = monitor->Watch(*channel, nullptr);
+  ASSERT_TRUE(WaitForAnswers(*monitor, watch, 1));
+  const auto asked = Clock::now();
+  EXPECT_LT(monitor->Health(watch)->asked, asked);
+  monitor->Ask();
+  ASSERT_TRUE(WaitForAnswers(*monitor, watch, 2));
+  EXPECT_GE(monitor->Health(watch)->asked, asked);
+  EXPECT_LE(monitor->Health(watch)->asked, monitor->Health(watch)->last_answer);
+}
+
 TEST_P(HeartbeatTest, BusyIoThreadsAndHandlersAreNoLoss) {
   ServerOptions options = server_options();
   options.handler_threads = 1;

@@ -48,6 +48,7 @@ class HeartbeatMonitor::Impl : public std::enable_shared_from_this<HeartbeatMoni
 
   uint64_t Watch(std::shared_ptr<Channel::Impl> channel, LostCallback on_lost);
   void Unwatch(uint64_t id);
+  void Ask();
   std::optional<PeerHealth> Health(uint64_t id) const;
   void Stop();
 
@@ -84,6 +85,9 @@ class HeartbeatMonitor::Impl : public std::enable_shared_from_this<HeartbeatMoni
   asio::awaitable<void> Talk(WatchedPtr peer);
   asio::awaitable<void> Judge(WatchedPtr peer);
   Status OnPong(Watched& peer, const Frame& frame);
+  static bool MayAsk(const Watched& peer) {
+    return !peer.ended && peer.connection != nullptr && peer.ping_id > 0 && peer.sent.size() < 1000;
+  }
   void SendPing(Watched& peer);
   // End ends the watch without calling on_lost. Lose fails the channel; its end then calls on_lost.
   void End(const WatchedPtr& peer);
@@ -171,6 +175,14 @@ void HeartbeatMonitor::Impl::Unwatch(uint64_t id) {
   done.get_future().wait();
 }
 
+void HeartbeatMonitor::Impl::Ask() {
+  asio::post(io_, [this] {
+    for (const auto& [id, peer] : watched_) {
+      if (MayAsk(*peer)) SendPing(*peer);
+    }
+  });
+}
+
 std::optional<PeerHealth> HeartbeatMonitor::Impl::Health(uint64_t id) const {
   MutexLock lock(mutex_);
   const auto it = health_.find(id);
@@ -204,7 +216,8 @@ Status HeartbeatMonitor::Impl::OnPong(Watched& peer, const Frame& frame) {
   // As in NTP; t0 and t3 are by our clock, received and sent by the peer's:
   //   round trip = (t3 - t0) - (sent - received)
   //   offset     = ((received - t0) + (sent - t3)) / 2
-  const int64_t t0 = WireTime(sent->second), t3 = WireTime(now);
+  const Clock::time_point asked = sent->second;
+  const int64_t t0 = WireTime(asked), t3 = WireTime(now);
   Sample sample;
   sample.round_trip = nanoseconds((t3 - t0) - (pong.sent_ns - pong.received_ns));
   sample.offset = nanoseconds(((pong.received_ns - t0) + (pong.sent_ns - t3)) / 2);
@@ -221,6 +234,7 @@ Status HeartbeatMonitor::Impl::OnPong(Watched& peer, const Frame& frame) {
   if (health.answers == 0 || health.progress != pong.progress) health.last_progress = now;
   ++health.answers;
   health.last_answer = now;
+  health.asked = asked;
   health.progress = pong.progress;
   health.round_trip = best->round_trip;
   health.clock_offset = best->offset;
@@ -272,8 +286,7 @@ asio::awaitable<void> HeartbeatMonitor::Impl::Judge(WatchedPtr peer) {
       co_return Lose(peer, "it has not answered heartbeats for " + Seconds(options_.timeout) +
                                "; its process may be stopped or its machine cut off");
     }
-    const bool may_ask = peer->connection != nullptr && peer->ping_id > 0;
-    if (verdict == Pulse::Verdict::kAsk && may_ask && peer->sent.size() < 1000) SendPing(*peer);
+    if (verdict == Pulse::Verdict::kAsk && MayAsk(*peer)) SendPing(*peer);
   }
 }
 
@@ -289,6 +302,7 @@ uint64_t HeartbeatMonitor::Watch(const Channel& channel, LostCallback on_lost) {
   return impl_->Watch(channel.impl(), std::move(on_lost));
 }
 void HeartbeatMonitor::Unwatch(uint64_t watch) { impl_->Unwatch(watch); }
+void HeartbeatMonitor::Ask() { impl_->Ask(); }
 std::optional<PeerHealth> HeartbeatMonitor::Health(uint64_t watch) const {
   return impl_->Health(watch);
 }

@@ -37,7 +37,8 @@ struct HeartbeatOptions {
 struct PeerHealth {
   uint64_t answers = 0;  // so far
   std::chrono::steady_clock::time_point last_answer;
-  uint64_t progress = 0;  // the peer's own counter, as of the last answer
+  std::chrono::steady_clock::time_point asked;  // when the ping that it answered was sent
+  uint64_t progress = 0;                        // the peer's own counter, as of the last answer
   std::chrono::steady_clock::time_point last_progress;  // when it last changed
   // Of the quickest of the last answers: the round trip, and the peer's steady clock minus ours,
   // right to half a round trip.
@@ -60,6 +61,8 @@ class HeartbeatMonitor {
   uint64_t Watch(const Channel& channel, LostCallback on_lost);
   // The server is told that these heartbeats end on purpose; its connection to the channel stays.
   void Unwatch(uint64_t watch);
+  // Asks every peer for an answer now, beside the pings that are due. Returns at once.
+  void Ask();
   // Nothing for a watch that has ended.
   std::optional<PeerHealth> Health(uint64_t watch) const;
 

@@ -36,6 +36,7 @@ class HeartbeatMonitor::Impl : public std::enable_shared_from_this<HeartbeatMoni
 
   uint64_t Watch(const std::shared_ptr<Channel::Impl>& channel, LostCallback on_lost);
   void Unwatch(uint64_t id);
+  void Ask();
   std::optional<PeerHealth> Health(uint64_t id) const;
   void Stop();
 
@@ -68,6 +69,9 @@ class HeartbeatMonitor::Impl : public std::enable_shared_from_this<HeartbeatMoni
   void Begin(const WatchedPtr& peer);
   void Got(Watched& peer, const Frame& frame);
   Status GotPong(Watched& peer, const Frame& frame);
+  static bool MayAsk(const Watched& peer) {
+    return !peer.ended && peer.open && peer.sent.size() < 1000;
+  }
   void SendPing(Watched& peer);
   void Judge(const WatchedPtr& peer);
   void Wait(const WatchedPtr& peer);
@@ -172,6 +176,14 @@ void HeartbeatMonitor::Impl::Unwatch(uint64_t id) {
   unwatched_.Wait(mutex_, [&done] { return done; });
 }
 
+void HeartbeatMonitor::Impl::Ask() {
+  io_.loop()->Post([this] {
+    for (const auto& [id, peer] : watched_) {
+      if (MayAsk(*peer)) SendPing(*peer);
+    }
+  });
+}
+
 std::optional<PeerHealth> HeartbeatMonitor::Impl::Health(uint64_t id) const {
   MutexLock lock(mutex_);
   const auto found = health_.find(id);
@@ -220,7 +232,8 @@ Status HeartbeatMonitor::Impl::GotPong(Watched& peer, const Frame& frame) {
     return InvalidArgument("an answer to no ping");
   MG_ASSIGN_OR_RETURN(const PongBody pong, DecodePong(frame.body));
   // As in transport/control/heartbeat.cc.
-  const int64_t t0 = WireTime(sent->second), t3 = WireTime(now);
+  const simulation::Clock::time_point asked = sent->second;
+  const int64_t t0 = WireTime(asked), t3 = WireTime(now);
   Sample sample;
   sample.round_trip = nanoseconds((t3 - t0) - (pong.sent_ns - pong.received_ns));
   sample.offset = nanoseconds(((pong.received_ns - t0) + (pong.sent_ns - t3)) / 2);
@@ -237,6 +250,7 @@ Status HeartbeatMonitor::Impl::GotPong(Watched& peer, const Frame& frame) {
   if (health.answers == 0 || health.progress != pong.progress) health.last_progress = now;
   ++health.answers;
   health.last_answer = now;
+  health.asked = asked;
   health.progress = pong.progress;
   health.round_trip = best->round_trip;
   health.clock_offset = best->offset;
@@ -254,7 +268,7 @@ void HeartbeatMonitor::Impl::Judge(const WatchedPtr& peer) {
     return Lose(*peer, "it has not answered heartbeats for " + Seconds(options_.timeout) +
                            "; its process may be stopped or its machine cut off");
   }
-  if (verdict == Pulse::Verdict::kAsk && peer->open && peer->sent.size() < 1000) SendPing(*peer);
+  if (verdict == Pulse::Verdict::kAsk && MayAsk(*peer)) SendPing(*peer);
   Wait(peer);
 }
 
@@ -270,6 +284,7 @@ uint64_t HeartbeatMonitor::Watch(const Channel& channel, LostCallback on_lost) {
   return impl_->Watch(channel.impl(), std::move(on_lost));
 }
 void HeartbeatMonitor::Unwatch(uint64_t watch) { impl_->Unwatch(watch); }
+void HeartbeatMonitor::Ask() { impl_->Ask(); }
 std::optional<PeerHealth> HeartbeatMonitor::Health(uint64_t watch) const {
   return impl_->Health(watch);
 }
