@@ -11,6 +11,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -384,8 +385,19 @@ std::vector<LongRun> Runs() {
 
 std::vector<LongRun> AllRuns() {
   std::vector<LongRun> all = Runs();
-  for (auto more : {NumberRuns(), TextRuns(), ResourceRuns()})
+  for (auto more : {ElementwiseRuns(), NumberRuns(), TextRuns(), ResourceRuns()})
     std::move(more.begin(), more.end(), std::back_inserter(all));
+  std::vector<LongRun> same;
+  for (const auto& [like, ops] : SameInputs()) {
+    for (const LongRun& run : all) {
+      if (std::string_view(run.op) != like || *run.note != '\0') continue;
+      for (const char* op : ops) {
+        same.push_back(run);
+        same.back().op = op;
+      }
+    }
+  }
+  std::move(same.begin(), same.end(), std::back_inserter(all));
   return all;
 }
 

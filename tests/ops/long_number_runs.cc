@@ -9,8 +9,6 @@
 namespace monograph::testing {
 namespace {
 
-constexpr int64_t kRow = 10 * kMillion;
-
 Tensor Doubles(const Shape& shape) { return Zeros(DT_DOUBLE, shape); }
 Tensor Zeros64(const Shape& shape) { return Zeros(DT_INT64, shape); }
 Tensor Int32s(const Shape& shape) { return Zeros(DT_INT32, shape); }

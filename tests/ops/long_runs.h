@@ -7,6 +7,7 @@
 #include <initializer_list>
 #include <ostream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/tensor.h"
@@ -14,7 +15,7 @@
 
 namespace monograph::testing {
 
-inline constexpr int64_t kMillion = 1'000'000;
+inline constexpr int64_t kMillion = 1'000'000, kRow = 10 * kMillion;
 
 // Runs an op before the one that is measured, with the same resources.
 using RunFirst =
@@ -63,9 +64,13 @@ inline Tensor Texts(int64_t n, const std::string& text) {
 }
 inline Tensor Text(const std::string& text) { return Texts(1, text).Reshaped(Shape()); }
 
-std::vector<LongRun> NumberRuns();    // long_number_runs.cc
-std::vector<LongRun> TextRuns();      // long_text_runs.cc
-std::vector<LongRun> ResourceRuns();  // long_resource_runs.cc
+std::vector<LongRun> ElementwiseRuns();  // long_elementwise_runs.cc
+std::vector<LongRun> NumberRuns();       // long_number_runs.cc
+std::vector<LongRun> TextRuns();         // long_text_runs.cc
+std::vector<LongRun> ResourceRuns();     // long_resource_runs.cc
+
+// Ops that take what another one takes: its runs without a note are theirs, too.
+std::vector<std::pair<const char*, std::vector<const char*>>> SameInputs();  // long_exceptions.cc
 
 // The CPU kernels without a run: for each op, why (long_exceptions.cc).
 struct Exception {
