@@ -50,7 +50,7 @@ MG_HD inline Accumulator<T> Widen(T x) {
   }
 }
 
-// The nearest T, ties to even.
+// The nearest T, ties to even. On a GPU every NaN becomes 0x7fff.
 template <typename T>
 MG_HD inline T Narrow(Accumulator<T> x) {
   if constexpr (std::is_same_v<T, half>) {
@@ -62,11 +62,15 @@ MG_HD inline T Narrow(Accumulator<T> x) {
     return T(x);
 #endif
   } else if constexpr (std::is_same_v<T, bfloat16>) {
-    const uint32_t bits = std::bit_cast<uint32_t>(x);
     T narrow;
+#ifdef __CUDA_ARCH__
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(narrow.bits) : "f"(x));
+#else
+    const uint32_t bits = std::bit_cast<uint32_t>(x);
     narrow.bits = static_cast<uint16_t>((bits & 0x7fffffffu) > 0x7f800000u
                                             ? (bits >> 16) | 0x40u
                                             : (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+#endif
     return narrow;
   } else {
     return x;

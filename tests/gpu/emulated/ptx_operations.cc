@@ -362,6 +362,7 @@ void AddConversions(Table& table) {
   table.Add("cvt.f32.f16", [](uint16_t x) { return half::HalfBitsToFloat(x); });
   table.Add("cvt.rn.f16.f32",
             [](float x) { return std::isnan(x) ? kHalfNan : half::FloatToHalfBits(x); });
+  table.Add("cvt.rn.bf16.f32", [](float x) { return std::isnan(x) ? kHalfNan : bfloat16(x).bits; });
   // Addresses of device memory are the same in every space.
   table.Add("cvta.to.global.u64", [](uint64_t x) { return x; });
 }

@@ -139,6 +139,10 @@ TEST(PtxTest, NotANumberHasAGpusBitsAndConvertsAsThere) {
   EXPECT_EQ(Compute("setp.ne.f32 %p1, %f1, %f2;\nselp.u64 %rd0, 1, 2, %p1;", nan, 0), 2u);
   EXPECT_EQ(Compute("cvt.rn.f16.f32 %rd0, %f1;", std::bit_cast<uint32_t>(65520.0f)), 0x7c00u);
   EXPECT_EQ(Compute("cvt.rn.f16.f32 %rd0, %f1;", nan), 0x7fffu);
+  EXPECT_EQ(Compute("cvt.rn.bf16.f32 %rd0, %f1;", 0x3f808000), 0x3f80u);  // half way: to even
+  EXPECT_EQ(Compute("cvt.rn.bf16.f32 %rd0, %f1;", 0x3f818000), 0x3f82u);
+  EXPECT_EQ(Compute("cvt.rn.bf16.f32 %rd0, %f1;", 0x7f7fffff), 0x7f80u);
+  EXPECT_EQ(Compute("cvt.rn.bf16.f32 %rd0, %f1;", 0xff800001), 0x7fffu);
 }
 
 constexpr char kIndex[] =
