@@ -45,7 +45,7 @@ install_packages() {
 python_environment() {
   local venv=$root/.cache/python wanted=$root/tests/python/requirements.txt
   if ! cmp -s "$wanted" "$venv/installed"; then
-    say "Installing NumPy and nanobind into .cache/python" >&2
+    say "Installing what tests/python/requirements.txt names into .cache/python" >&2
     { python3 -m venv --clear "$venv" && "$venv/bin/pip" install -q --disable-pip-version-check --retries 1 --timeout 20 -r "$wanted" && cp "$wanted" "$venv/installed"; } >&2 ||
       { echo "cannot install them: the tests of the Python package are left out" >&2; return 1; }
   fi

@@ -130,6 +130,7 @@ struct Fill {
 
 template <typename T>
 struct Normalize {
+  static constexpr int kResident = 4;
   const T* x;
   const float *mean, *factor, *offset;
   T* y;
@@ -292,7 +293,11 @@ template <typename T>
 MG_HD inline float Passing(bool relu, T gradient, T in, float m, float f, float o) {
   const float g = Widen(gradient);
   if (!relu) return g;
-  return Widen(Narrow<T>(Normalize<T>::Value(in, m, f, o))) > 0.f ? g : 0.f;
+  // What is not above this rounds to 0: half of the least T above 0.
+  constexpr float kHalfOfLeast = std::is_same_v<T, bfloat16> ? 0x1p-134f
+                                 : std::is_same_v<T, half>   ? 0x1p-25f
+                                                             : 0.f;
+  return Normalize<T>::Value(in, m, f, o) > kHalfOfLeast ? g : 0.f;
 }
 
 template <typename T>
@@ -348,6 +353,7 @@ struct FinishGradient {
 
 template <typename T, bool kRelu>
 struct Differentiate {
+  static constexpr int kResident = kRelu ? 3 : 4;
   const T *dy, *x;
   const float *mean, *by_gradient, *shift, *by_value;
   T* dx;

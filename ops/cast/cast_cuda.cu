@@ -1,6 +1,7 @@
 #include "ops/cast/truncate.h"
 #include "ops/cpu/kernel_util.h"
 #include "ops/gpu/launch.h"
+#include "ops/gpu/vectors.h"
 
 namespace monograph::ops::cast {
 namespace {
@@ -20,9 +21,10 @@ MG_HD To Convert(From x) {
 }
 
 // One body for each source type; the destination's is asked for at run time, by all threads alike.
+// A pack is 16 bytes of 2-byte elements, and several times as many of wider ones.
 template <typename From>
 struct CastBody {
-  static constexpr int kPack = 4;
+  static constexpr int kPack = 8, kResident = 4;
   const From* from;
   void* to;
   DType dtype;
@@ -48,16 +50,13 @@ struct CastBody {
   template <typename To>
   MG_HD void Move(int64_t group, To* out) const {
     const int64_t first = group * kPack;
-    // Packs of 8-byte elements would be wider than one access.
-    if constexpr (sizeof(From) <= 4 && sizeof(To) <= 4) {
-      if (packs && first + kPack <= n) {
-        const auto in = *reinterpret_cast<const ElementPack<From, kPack>*>(from + first);
-        ElementPack<To, kPack> pack;
-        MG_UNROLL
-        for (int k = 0; k < kPack; ++k) pack.values[k] = Convert<To>(CutBits(in.values[k], cut));
-        *reinterpret_cast<ElementPack<To, kPack>*>(out + first) = pack;
-        return;
-      }
+    if (packs && first + kPack <= n) {
+      const auto in = LoadPack<From, kPack>(from + first);
+      ElementPack<To, kPack> pack;
+      MG_UNROLL
+      for (int k = 0; k < kPack; ++k) pack.values[k] = Convert<To>(CutBits(in.values[k], cut));
+      StorePack<To, kPack>(out + first, pack);
+      return;
     }
     for (int64_t i = first; i < first + kPack && i < n; ++i)
       out[i] = Convert<To>(CutBits(from[i], cut));

@@ -21,13 +21,13 @@ struct AddNBody {
   MG_HD void operator()(int64_t group) const {
     const int64_t first = group * kPack;
     if (packs && first + kPack <= n) {
-      auto total = *reinterpret_cast<const ElementPack<T, kPack>*>(inputs[0] + first);
+      auto total = LoadPack<T, kPack>(inputs[0] + first);
       for (int i = 1; i < count; ++i) {
-        const auto next = *reinterpret_cast<const ElementPack<T, kPack>*>(inputs[i] + first);
+        const auto next = LoadPack<T, kPack>(inputs[i] + first);
         MG_UNROLL
         for (int k = 0; k < kPack; ++k) total.values[k] = Add(total.values[k], next.values[k]);
       }
-      *reinterpret_cast<ElementPack<T, kPack>*>(sum + first) = total;
+      StorePack<T, kPack>(sum + first, total);
       return;
     }
     for (int64_t k = first; k < first + kPack && k < n; ++k) {

@@ -12,7 +12,7 @@
 #include "executor/kernel.h"
 #include "ops/elementwise/chain_ops.h"
 #include "ops/elementwise/functors.h"
-#include "ops/gpu/device_code.h"
+#include "ops/gpu/vectors.h"
 
 namespace monograph::ops::elementwise {
 
@@ -71,7 +71,7 @@ struct ChainBody {
       ElementPack<T, kPack> out;
       MG_UNROLL
       for (int k = 0; k < kPack; ++k) out.values[k] = Narrow<T>(value[k]);
-      *reinterpret_cast<ElementPack<T, kPack>*>(static_cast<T*>(args.out) + first) = out;
+      StorePack<T, kPack>(static_cast<T*>(args.out) + first, out);
       return;
     }
     for (int64_t i = first; i < first + kPack && i < args.n; ++i) {

@@ -8,6 +8,7 @@
 #include "executor/kernel.h"
 #include "ops/elementwise/kernels_cuda.h"
 #include "ops/gpu/launch.h"
+#include "ops/gpu/vectors.h"
 
 namespace monograph::ops::elementwise {
 
@@ -42,7 +43,7 @@ struct BinaryBody {
       Load(y + y_at, args.y_step, &b);
       MG_UNROLL
       for (int k = 0; k < kPack; ++k) out.values[k] = One(a.values[k], b.values[k]);
-      *reinterpret_cast<ElementPack<Out, kPack>*>(z + first) = out;
+      StorePack<Out, kPack>(z + first, out);
       return;
     }
     for (int64_t i = first; i < first + kPack && i < args.n; ++i) {
@@ -54,7 +55,7 @@ struct BinaryBody {
  private:
   MG_HD static void Load(const T* from, int64_t step, ElementPack<T, kPack>* pack) {
     if (step != 0) {
-      *pack = *reinterpret_cast<const ElementPack<T, kPack>*>(from);
+      *pack = LoadPack<T, kPack>(from);
       return;
     }
     const T value = *from;
@@ -81,11 +82,11 @@ struct UnaryBody {
     Out* y = static_cast<Out*>(args.y);
     const int64_t first = group * kPack;
     if (args.packs && first + kPack <= args.n) {
-      const auto in = *reinterpret_cast<const ElementPack<T, kPack>*>(x + first);
+      const auto in = LoadPack<T, kPack>(x + first);
       ElementPack<Out, kPack> out;
       MG_UNROLL
       for (int k = 0; k < kPack; ++k) out.values[k] = One(in.values[k]);
-      *reinterpret_cast<ElementPack<Out, kPack>*>(y + first) = out;
+      StorePack<Out, kPack>(y + first, out);
       return;
     }
     for (int64_t i = first; i < first + kPack && i < args.n; ++i) y[i] = One(x[i]);

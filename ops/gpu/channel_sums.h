@@ -36,7 +36,7 @@ inline constexpr int kThreads = 256, kMostLanes = 32;
 // block takes every (kThreads / lanes)-th row of the chunk.
 template <typename Term, int N, typename Finish>
 struct RowChunks {
-  static constexpr int kThreads = channel_sums::kThreads, kPhases = 3;
+  static constexpr int kThreads = channel_sums::kThreads, kPhases = 3, kResident = 3;
   static constexpr int kSums = Term::kSums;
   struct Shared {
     float sums[kSums * N * (kThreads + kMostLanes)];
@@ -57,8 +57,9 @@ struct RowChunks {
       MG_UNROLL
       for (int i = 0; i < kSums * N; ++i) sums[i] = 0;
       if (k < channels) {
-        const int64_t end = (chunk + 1) * chunk_rows < rows ? (chunk + 1) * chunk_rows : rows;
-        Sum(k, chunk * chunk_rows + first, end, step, sums);
+        const int64_t begin = chunk * chunk_rows, left = rows - begin;
+        Sum(k, begin * channels + k, first, static_cast<int>(left < chunk_rows ? left : chunk_rows),
+            step, sums);
       }
       MG_UNROLL
       for (int i = 0; i < kSums * N; ++i) shared.sums[i * pitch + thread] = sums[i];
@@ -98,27 +99,28 @@ struct RowChunks {
     }
   }
 
-  MG_HD void Sum(int64_t k, int64_t row, int64_t end, int64_t step, float* sums) const {
+  // Every step-th of `count` rows, of which the first lies at `base`. Fewer than 2^31 fit into
+  // memory, with as many channels as leave so many to a chunk.
+  MG_HD void Sum(int64_t k, int64_t base, int row, int count, int step, float* sums) const {
     typename Term::Channel of[N];
     MG_UNROLL
     for (int v = 0; v < N; ++v) of[v] = term.channel(k + v);
-    // Several loads in flight; the additions keep their order.
+    // Several loads in flight; the additions keep their order. Behind the end the batch's first row
+    // is loaded again, and not added.
     constexpr int kAhead = 4;
-    for (; row + (kAhead - 1) * step < end; row += kAhead * step) {
+    for (; row < count; row += kAhead * step) {
       typename Term::template Item<N> items[kAhead];
       MG_UNROLL
-      for (int a = 0; a < kAhead; ++a)
-        items[a] = term.template load<N>((row + a * step) * channels + k);
+      for (int a = 0; a < kAhead; ++a) {
+        const int ahead = row + a * step;
+        items[a] = term.template load<N>(base + (ahead < count ? ahead : row) * channels);
+      }
       MG_UNROLL
       for (int a = 0; a < kAhead; ++a) {
+        if (row + a * step >= count) break;
         MG_UNROLL
         for (int v = 0; v < N; ++v) Add(of[v], items[a], v, sums);
       }
-    }
-    for (; row < end; row += step) {
-      const auto item = term.template load<N>(row * channels + k);
-      MG_UNROLL
-      for (int v = 0; v < N; ++v) Add(of[v], item, v, sums);
     }
   }
 
@@ -261,10 +263,10 @@ Status SumPerChannel(KernelContext& c, const Channels& l, bool wide, const Term&
 
 // body(row, channel) for every N-th channel, kRows rows of one channel per thread, so that what is
 // read of a channel serves them all. Body: `template <int N, int kRows> MG_HD void run(int64_t row,
-// int64_t channel) const` for rows [row, row + kRows).
+// int64_t channel) const` for rows [row, row + kRows), and kResident (ops/gpu/launch.h).
 template <typename Body, int N>
 struct ChannelRows {
-  static constexpr int kRows = 4;
+  static constexpr int kRows = 2, kResident = Body::kResident;
   Body body;
   Divisor packs;  // channels / N
   int64_t rows;

@@ -29,8 +29,16 @@ namespace monograph::ops {
 
 inline constexpr int kThreadsOfEach = 256;
 
+// How many blocks a multiprocessor has room for at once, as Body::kResident says: it bounds the
+// registers of a thread. 0: as nvcc likes.
 template <typename Body>
-__global__ void __launch_bounds__(kThreadsOfEach)
+consteval int ResidentBlocks() {
+  if constexpr (requires { Body::kResident; }) return Body::kResident;
+  return 0;
+}
+
+template <typename Body>
+__global__ void __launch_bounds__(kThreadsOfEach, ResidentBlocks<Body>())
     RunEach(const __grid_constant__ Body body, int64_t n) {
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreadsOfEach;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreadsOfEach + threadIdx.x; i < n;
@@ -40,7 +48,7 @@ __global__ void __launch_bounds__(kThreadsOfEach)
 }
 
 template <typename Body>
-__global__ void __launch_bounds__(Body::kThreads)
+__global__ void __launch_bounds__(Body::kThreads, ResidentBlocks<Body>())
     RunBlocks(const __grid_constant__ Body body, int64_t blocks) {
   __shared__ alignas(16) unsigned char memory[sizeof(typename Body::Shared)];
   auto& shared = *reinterpret_cast<typename Body::Shared*>(memory);

@@ -5,6 +5,7 @@
 
 #include "ops/gpu/launch.h"
 #include "ops/gpu/moves.h"
+#include "ops/gpu/square.h"
 
 namespace monograph::ops {
 namespace {
@@ -66,17 +67,16 @@ struct CopyBody {
   }
 };
 
-// A transposition by tiles: rows of the second-to-last dimension are consecutive in the source,
-// those of the last in the destination, and shared memory turns one into the other.
+// A transposition by squares: rows of the second-to-last dimension are consecutive in the source,
+// those of the last in the destination.
 //
 //            source: row b, consecutive a           destination: row a, consecutive b
-//   tile     shared[b][a] = from[a + b * pitch]     to[a * pitch + b] = shared[b][a]
+//   square   shared[b][a] = from[a + b * pitch]     to[a * pitch + b] = shared[b][a]
 template <typename W>
 struct TileBody {
-  static constexpr int kSide = 32, kRows = 8, kThreads = kSide * kRows, kPhases = 2;
-  struct Shared {
-    W tile[kSide][kSide + 1];
-  };
+  using Shared = Square<W>;
+  static constexpr int kSide = Shared::kSide, kThreads = Shared::kThreads, kPhases = 2,
+                       kResident = 4;
 
   Axes outer;
   const W* from;
@@ -84,6 +84,7 @@ struct TileBody {
   int64_t a, b;  // sizes
   int64_t from_pitch, to_pitch;
   Divisor a_tiles, b_tiles;
+  bool read_packs, write_packs;
 
   MG_HD void operator()(int phase, int64_t block, int thread, Shared& shared) const {
     const int64_t rest = a_tiles.Divide(block), a0 = (block - rest * a_tiles.divisor()) * kSide;
@@ -91,15 +92,11 @@ struct TileBody {
                   b0 = (rest - outer_at * b_tiles.divisor()) * kSide;
     int64_t f, t;
     outer.Offsets(outer_at, &f, &t);
-    const int x = thread % kSide, y = thread / kSide;
     if (phase == 0) {
-      for (int r = y; r < kSide; r += kRows) {
-        if (a0 + x < a && b0 + r < b) shared.tile[r][x] = from[f + a0 + x + (b0 + r) * from_pitch];
-      }
+      shared.Read(from + f + a0 + b0 * from_pitch, from_pitch, b - b0, a - a0, read_packs, thread);
     } else {
-      for (int r = y; r < kSide; r += kRows) {
-        if (b0 + x < b && a0 + r < a) to[t + (a0 + r) * to_pitch + b0 + x] = shared.tile[x][r];
-      }
+      shared.Write(to + t + a0 * to_pitch + b0, to_pitch, b - b0, a - a0, write_packs, thread,
+                   [](W word) { return word; });
     }
   }
 };
@@ -120,17 +117,25 @@ Status Transpose(KernelContext& c, const W* from, W* to, const StridedSpace& spa
   const auto k = static_cast<size_t>(tiled), inner = static_cast<size_t>(space.rank - 1);
   StridedSpace rest;
   int64_t outer = 1;
+  int64_t read_steps = space.from[inner] | space.size[k],
+          write_steps = space.to[k] | space.size[inner];
   for (size_t i = 0; i < inner; ++i) {
     if (i == k) continue;
     rest.Add(space.size[i], space.from[i], space.to[i]);
     outer *= space.size[i];
+    read_steps |= space.from[i];
+    write_steps |= space.to[i];
   }
+  const auto packs = [](const void* address, int64_t steps) {
+    return Aligned(address, 16) && steps % kWidth<W> == 0;
+  };
   constexpr int64_t kSide = TileBody<W>::kSide;
   const int64_t a_tiles = (space.size[k] + kSide - 1) / kSide,
                 b_tiles = (space.size[inner] + kSide - 1) / kSide;
   return ForBlocks(c, outer * a_tiles * b_tiles,
                    TileBody<W>{Axes(rest, rest.rank), from, to, space.size[k], space.size[inner],
-                               space.from[inner], space.to[k], Divisor(a_tiles), Divisor(b_tiles)});
+                               space.from[inner], space.to[k], Divisor(a_tiles), Divisor(b_tiles),
+                               packs(from, read_steps), packs(to, write_steps)});
 }
 
 template <typename W>

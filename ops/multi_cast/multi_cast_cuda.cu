@@ -1,7 +1,7 @@
 #include <cstdint>
 
 #include "ops/gpu/launch.h"
-#include "ops/gpu/vectors.h"
+#include "ops/gpu/square.h"
 #include "ops/multi_cast/casts.h"
 
 namespace monograph::ops::multi_cast {
@@ -16,13 +16,11 @@ struct Piece {
 };
 
 // Several in one launch. A block handles so many consecutive elements of one, or, of one that is
-// transposed, a tile, which shared memory turns round.
+// transposed, a square.
 struct Body {
-  static constexpr int kThreads = 256, kPhases = 2, kMost = 128;
-  static constexpr int kPack = 8, kRun = kThreads * kPack, kSide = 32, kRows = kThreads / kSide;
-  struct Shared {
-    float tile[kSide][kSide + 1];
-  };
+  using Shared = Square<float>;
+  static constexpr int kThreads = Shared::kThreads, kPhases = 2, kResident = 4, kMost = 128;
+  static constexpr int kPack = 8, kRun = kThreads * kPack, kSide = Shared::kSide;
 
   int count;
   bool packs;  // all may be read and written kPack elements at a time
@@ -55,17 +53,11 @@ struct Body {
     if (phase > 0) return;
     const int64_t n = piece.rows * piece.columns, first = block * kRun + thread * kPack;
     if (packs && first + kPack <= n) {
-      // Four floats are what one instruction moves.
-      const ElementPack<float, 4> a = LoadPack<float, 4>(piece.from + first),
-                                  b = LoadPack<float, 4>(piece.from + first + 4);
-      ElementPack<To, 4> x, y;
+      const auto in = LoadPack<float, kPack>(piece.from + first);
+      ElementPack<To, kPack> out;
       MG_UNROLL
-      for (int k = 0; k < 4; ++k) {
-        x.values[k] = Narrow<To>(a.values[k]);
-        y.values[k] = Narrow<To>(b.values[k]);
-      }
-      StorePack<To, 4>(to + first, x);
-      StorePack<To, 4>(to + first + 4, y);
+      for (int k = 0; k < kPack; ++k) out.values[k] = Narrow<To>(in.values[k]);
+      StorePack<To, kPack>(to + first, out);
       return;
     }
     for (int64_t i = first; i < first + kPack && i < n; ++i) to[i] = Narrow<To>(piece.from[i]);
@@ -76,17 +68,14 @@ struct Body {
                   Shared& shared) const {
     const int64_t across = (piece.columns + kSide - 1) / kSide, down = block / across;
     const int64_t column = (block - down * across) * kSide, row = down * kSide;
-    const int x = thread % kSide, y = thread / kSide;
+    const int64_t rows = piece.rows - row, columns = piece.columns - column;
     if (phase == 0) {
-      for (int r = y; r < kSide; r += kRows) {
-        if (column + x < piece.columns && row + r < piece.rows)
-          shared.tile[r][x] = piece.from[(row + r) * piece.columns + column + x];
-      }
+      shared.Read(piece.from + row * piece.columns + column, piece.columns, rows, columns,
+                  packs && piece.columns % kWidth<float> == 0, thread);
     } else {
-      for (int r = y; r < kSide; r += kRows) {
-        if (row + x < piece.rows && column + r < piece.columns)
-          to[(column + r) * piece.rows + row + x] = Narrow<To>(shared.tile[x][r]);
-      }
+      shared.Write(to + column * piece.rows + row, piece.rows, rows, columns,
+                   packs && piece.rows % kWidth<To> == 0, thread,
+                   [](float x) { return Narrow<To>(x); });
     }
   }
 

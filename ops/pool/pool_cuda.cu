@@ -137,9 +137,11 @@ struct AverageBackward {
   }
 };
 
-// A window's gradient goes to the first element, row by row, that equals its maximum.
+// A window's gradient goes to the first element, row by row, that equals its maximum: each element
+// looks for one before it, in all its channels at once.
 template <typename T, int N>
 struct MaxBackward {
+  static constexpr int kResident = 3;
   Plane p;
   Positions positions;
   const T *x, *y, *dy;
@@ -159,28 +161,37 @@ struct MaxBackward {
       for (int64_t ow = columns.begin; ow < columns.end; ++ow) {
         const int64_t from = Offset(p.pooled, n, oh, ow, k);
         const auto top = LoadPack<T, N>(y + from);
+        const uint32_t first = WithoutEarlier(n, oh, ow, h, w, k, top, Equal(own, top));
+        if (first == 0) continue;
+        const auto gradient = LoadPack<T, N>(dy + from);
         MG_UNROLL
         for (int v = 0; v < N; ++v) {
-          const A maximum = Widen(top.values[v]);
-          if (Widen(own.values[v]) == maximum && First(n, oh, ow, h, w, k + v, maximum))
-            sum[v] += Widen(dy[from + v]);
+          if ((first >> v & 1) != 0) sum[v] += Widen(gradient.values[v]);
         }
       }
     }
     StoreNarrow(dx + at, sum);
   }
 
-  // Whether no element of the window before (h, w) equals `maximum`.
-  MG_HD bool First(int64_t n, int64_t oh, int64_t ow, int64_t h, int64_t w, int64_t k,
-                   Accumulator<T> maximum) const {
+  // Bit v: a and b are equal in channel v.
+  MG_HD static uint32_t Equal(const ElementPack<T, N>& a, const ElementPack<T, N>& b) {
+    uint32_t equal = 0;
+    MG_UNROLL
+    for (int v = 0; v < N; ++v)
+      equal |= static_cast<uint32_t>(Widen(a.values[v]) == Widen(b.values[v])) << v;
+    return equal;
+  }
+  // Those channels of `open` in which no element of the window before (h, w) equals `top`.
+  MG_HD uint32_t WithoutEarlier(int64_t n, int64_t oh, int64_t ow, int64_t h, int64_t w, int64_t k,
+                                const ElementPack<T, N>& top, uint32_t open) const {
     const Inside rows(p.rows, oh), columns(p.columns, ow);
-    for (int64_t a = rows.begin; a <= h; ++a) {
+    for (int64_t a = rows.begin; a <= h && open != 0; ++a) {
       const int64_t end = a == h ? w : columns.end;
-      for (int64_t b = columns.begin; b < end; ++b) {
-        if (Widen(x[Offset(p.image, n, a, b, k)]) == maximum) return false;
-      }
+      const T* from = x + Offset(p.image, n, a, columns.begin, k);
+      for (int64_t b = columns.begin; b < end && open != 0; ++b, from += p.image.sw)
+        open &= ~Equal(LoadPack<T, N>(from), top);
     }
-    return true;
+    return open;
   }
 };
 

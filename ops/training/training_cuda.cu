@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "ops/gpu/vectors.h"
 #include "ops/training/multi_update.h"
 #include "ops/training/update_cuda.h"
 
@@ -59,8 +60,7 @@ struct UpdateBody {
     if (packs && first + kPack <= u.n) {
       ElementPack<T, kPack> values[kN];
       MG_UNROLL
-      for (int v = 0; v < kN; ++v)
-        values[v] = *reinterpret_cast<const ElementPack<T, kPack>*>(u.before[v] + first);
+      for (int v = 0; v < kN; ++v) values[v] = LoadPack<T, kPack>(u.before[v] + first);
       A g[kPack];
       Gradients<kPack>(low, first, g);
       MG_UNROLL
@@ -73,8 +73,7 @@ struct UpdateBody {
         for (int v = 0; v < kN; ++v) values[v].values[k] = Narrow<T>(fresh[v]);
       }
       MG_UNROLL
-      for (int v = 0; v < kN; ++v)
-        *reinterpret_cast<ElementPack<T, kPack>*>(u.after[v] + first) = values[v];
+      for (int v = 0; v < kN; ++v) StorePack<T, kPack>(u.after[v] + first, values[v]);
       return;
     }
     for (int64_t i = first; i < first + kPack && i < u.n; ++i) {
@@ -101,8 +100,7 @@ struct UpdateBody {
   }
   template <typename G, int N>
   MG_HD static void Widened(const void* from, int64_t first, A* g) {
-    const auto pack =
-        *reinterpret_cast<const ElementPack<G, N>*>(static_cast<const G*>(from) + first);
+    const auto pack = LoadPack<G, N>(static_cast<const G*>(from) + first);
     MG_UNROLL
     for (int k = 0; k < N; ++k) g[k] = Widen(pack.values[k]);
   }

@@ -739,6 +739,7 @@ TEST_F(SimulatedGpu, JoinsAndPartsManyTensors) {
       for (int64_t axis : {0, 1, 2})
         Compare("Pack", rows, {{"N", int64_t{40}}, {"T", dtype}, {"axis", axis}});
       const Tensor x = Random(dtype, {4, 40, inner}, ++seed, 0, 100);
+                                                     {{80, 144}, Ints({1, 0})},
       Compare("Split", {Tensor::Scalar<int32_t>(1), x}, {{"num_split", int64_t{40}}, {"T", dtype}});
       Compare("SplitV", {x, Ints({1, 0, 30, 9}), Tensor::Scalar<int32_t>(1)},
               {{"num_split", int64_t{4}}, {"T", dtype}, {"Tlen", DT_INT32}});

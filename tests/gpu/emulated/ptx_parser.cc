@@ -232,6 +232,8 @@ class Parser {
         do {
           entry.max_threads *= static_cast<uint32_t>(Number());
         } while (Accept(","));
+      } else if (Accept(".minnctapersm")) {  // how many registers there are: no matter here
+        Number();
       } else {
         Fail("'" + std::string(token_) + "' is not known");
       }

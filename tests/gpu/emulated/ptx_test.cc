@@ -322,7 +322,7 @@ TEST(PtxTest, WhatIsNotKnownIsAnErrorOfTheText) {
 }
 
 TEST(PtxTest, ALaunchThatNoGpuTakesIsAnError) {
-  const std::string text = Entry(0, "", ".maxntid 64, 1, 1\n");
+  const std::string text = Entry(0, "", ".maxntid 64, 1, 1\n.minnctapersm 3\n");
   EXPECT_TRUE(RunText(text, {{1, 1, 1}, {64, 1, 1}}, {}).ok());
   EXPECT_TRUE(Contains(RunText(text, {{1, 1, 1}, {65, 1, 1}}, {}).message(), "at most 64"));
   EXPECT_TRUE(Contains(RunText(text, {{0, 1, 1}, {64, 1, 1}}, {}).message(), "without threads"));
