@@ -10,8 +10,11 @@
 //     template <int N> MG_HD void add(const Channel&, const Item<N>&, int v, float* sums) const;
 //   };
 //
-// Chunks of rows are summed in float, side by side; the chunks in double, in order, by a second
-// launch, unless there is but one chunk. Who has a channel's sums hands them to `finish`:
+// Chunks of rows are summed in float, side by side; the chunks in double: every kGroups-th is of
+// one group, and the groups are added in order. Channels last, the block that comes last in its
+// group sums the group's chunks, and the one whose group comes last the groups
+// (ops/gpu/arrivals.h). Channels first a second launch does that. Who has a channel's sums hands
+// them to `finish`:
 //
 //   struct Finish { MG_HD void operator()(int64_t channel, const double* sums) const; };
 //
@@ -23,6 +26,7 @@
 
 #include "executor/kernel.h"
 #include "ops/channels.h"
+#include "ops/gpu/arrivals.h"
 #include "ops/gpu/launch.h"
 #include "ops/gpu/vectors.h"
 
@@ -30,21 +34,25 @@ namespace monograph::ops {
 
 namespace channel_sums {
 
-inline constexpr int kThreads = 256, kMostLanes = 32;
+inline constexpr int kThreads = 256, kMostLanes = 32, kGroups = 32;
 
 // Channels last: `lanes` threads side by side along the channels, N channels each; the rest of the
 // block takes every (kThreads / lanes)-th row of the chunk.
 template <typename Term, int N, typename Finish>
 struct RowChunks {
-  static constexpr int kThreads = channel_sums::kThreads, kPhases = 3, kResident = 3;
+  static constexpr int kThreads = channel_sums::kThreads, kPhases = 6, kResident = 3;
   static constexpr int kSums = Term::kSums;
   struct Shared {
     float sums[kSums * N * (kThreads + kMostLanes)];
+    bool last;  // of the group, then of the tile
   };
   Term term;
   int64_t rows, channels, chunk_rows, tiles;
-  int lanes;       // a power of two, at most kMostLanes
-  float* partial;  // [chunk][sum][channel]; nullptr: there is but one chunk
+  int lanes;           // a power of two, at most kMostLanes
+  float* partial;      // [chunk][sum][channel]; nullptr: there is but one chunk
+  double* grouped;     // [group][sum][channel]
+  uint32_t* arrivals;  // [tile][group], of its chunks; [tile][groups], of its groups
+  int chunks, groups;
   Finish finish;
 
   MG_HD void operator()(int phase, int64_t block, int thread, Shared& shared) const {
@@ -65,8 +73,24 @@ struct RowChunks {
       for (int i = 0; i < kSums * N; ++i) shared.sums[i * pitch + thread] = sums[i];
       return;
     }
-    if (phase == 2) {
-      if (partial == nullptr) Finished(tile, thread, shared);
+    if (phase == 5) {
+      if (partial == nullptr || shared.last) Finished(tile, thread, shared);
+      return;
+    }
+    if (phase > 1) {
+      if (partial == nullptr) return;
+      const int group = static_cast<int>(chunk % kGroups);
+      uint32_t* const counters = arrivals + tile * (groups + 1);
+      if (phase == 3) {
+        if (shared.last) SumGroup(tile, group, thread);
+      } else if (thread == 0) {
+        if (phase == 2) {
+          const int of_group = (chunks - group + kGroups - 1) / kGroups;
+          shared.last = ArriveLast(counters + group, static_cast<uint32_t>(of_group));
+        } else if (shared.last) {
+          shared.last = ArriveLast(counters + groups, static_cast<uint32_t>(groups));
+        }
+      }
       return;
     }
     // Each thread adds up what several have of one sum of one lane. With this pitch neighbours read
@@ -84,6 +108,23 @@ struct RowChunks {
         partial[(chunk * kSums + i / N) * channels + channel] = sum;
       }
     }
+    if (partial != nullptr) Publish();
+  }
+
+  // The chunks of a group, in order.
+  MG_HD void SumGroup(int64_t tile, int group, int thread) const {
+    const int width = lanes * N;
+    for (int at = thread; at < kSums * width; at += kThreads) {
+      const int s = at / width;
+      const int64_t channel = tile * width + at - s * width;
+      if (channel >= channels) continue;
+      double sum = 0;
+      MG_UNROLL_BY(8)  // loads in flight
+      for (int chunk = group; chunk < chunks; chunk += kGroups)
+        sum += static_cast<double>(partial[(int64_t{chunk} * kSums + s) * channels + channel]);
+      grouped[(int64_t{group} * kSums + s) * channels + channel] = sum;
+    }
+    Publish();
   }
 
   MG_HD void Finished(int64_t tile, int thread, const Shared& shared) const {
@@ -92,9 +133,20 @@ struct RowChunks {
       const int64_t channel = (tile * lanes + of) * N + v;
       if (channel >= channels) continue;
       double sums[kSums];
-      MG_UNROLL
-      for (int s = 0; s < kSums; ++s)
-        sums[s] = static_cast<double>(shared.sums[(s * N + v) * (kThreads + lanes) + of]);
+      if (partial == nullptr) {
+        MG_UNROLL
+        for (int s = 0; s < kSums; ++s)
+          sums[s] = static_cast<double>(shared.sums[(s * N + v) * (kThreads + lanes) + of]);
+      } else {
+        MG_UNROLL
+        for (int s = 0; s < kSums; ++s) sums[s] = 0;
+        MG_UNROLL_BY(8)
+        for (int group = 0; group < groups; ++group) {
+          MG_UNROLL
+          for (int s = 0; s < kSums; ++s)
+            sums[s] += grouped[(int64_t{group} * kSums + s) * channels + channel];
+        }
+      }
       finish(channel, sums);
     }
   }
@@ -166,10 +218,10 @@ struct Planes {
   }
 };
 
-// The chunks' sums in order: a few channels per block, the chunks shared out among its threads.
+// The planes' sums in order: a few channels per block, the images shared out among its threads.
 template <int kSums, typename Finish>
 struct Total {
-  static constexpr int kThreads = channel_sums::kThreads, kPhases = 2, kLanes = 8;
+  static constexpr int kThreads = channel_sums::kThreads, kPhases = 2, kLanes = kThreads / kGroups;
   struct Shared {
     double sums[kSums * kThreads];
   };
@@ -208,6 +260,8 @@ struct Total {
 template <typename Term, int N, typename Finish>
 int64_t Chunk(const Channels& l, RowChunks<Term, N, Finish>* body) {
   constexpr int64_t kBlocks = 1024;  // some for each place of a large GPU, so that none idles long
+  // Of several chunks there are at most kBlocks / tiles, and a tile has a counter of its own.
+  static_assert(kBlocks + kBlocks / 2 <= cuda::kArrivals);
   body->rows = l.outer;
   body->channels = l.channels;
   body->lanes = 1;
@@ -229,36 +283,36 @@ Status SumPerChannel(KernelContext& c, const Channels& l, bool wide, const Term&
                      const Finish& finish) {
   using namespace channel_sums;  // NOLINT(build/namespaces)
   if (l.channels == 0) return Status();
-  int64_t chunks = 0;
-  Tensor partial;
-  const auto allocate = [&](int64_t count) -> Status {
-    chunks = count;
-    MG_ASSIGN_OR_RETURN(partial, c.AllocateTemp(DT_FLOAT, Shape{std::max<int64_t>(count, 1),
-                                                                Term::kSums, l.channels}));
-    return Status();
+  const auto allocate = [&](DType type, int64_t count) {
+    return c.AllocateTemp(type, Shape{std::max<int64_t>(count, 1), Term::kSums, l.channels});
   };
   const auto rows = [&](auto body) -> Status {
     body.term = term;
     body.finish = finish;
-    const int64_t count = Chunk(l, &body);
+    const int64_t count = std::max<int64_t>(1, Chunk(l, &body));
+    Tensor partial, grouped;
     if (count > 1) {
-      MG_RETURN_IF_ERROR(allocate(count));
+      body.chunks = static_cast<int>(count);
+      body.groups = std::min(body.chunks, kGroups);
+      MG_ASSIGN_OR_RETURN(partial, allocate(DT_FLOAT, count));
+      MG_ASSIGN_OR_RETURN(grouped, allocate(DT_DOUBLE, body.groups));
       body.partial = partial.template data<float>();
+      body.grouped = grouped.template data<double>();
+      body.arrivals = ArrivalsOf(c);
     }
-    return ForBlocks(c, std::max<int64_t>(1, count) * body.tiles, body);
+    return ForBlocks(c, count * body.tiles, body);
   };
-  if (l.inner != 1) {
-    MG_RETURN_IF_ERROR(allocate(l.outer));
-    MG_RETURN_IF_ERROR(ForBlocks(c, l.outer * l.channels,
-                                 Planes<Term>{term, l.channels, l.inner, partial.data<float>()}));
-  } else {
-    MG_RETURN_IF_ERROR(wide && l.channels % kWidth == 0 ? rows(RowChunks<Term, kWidth, Finish>())
-                                                        : rows(RowChunks<Term, 1, Finish>()));
-    if (chunks == 0) return Status();  // it is finished
+  if (l.inner == 1) {
+    return wide && l.channels % kWidth == 0 ? rows(RowChunks<Term, kWidth, Finish>())
+                                            : rows(RowChunks<Term, 1, Finish>());
   }
+  MG_ASSIGN_OR_RETURN(Tensor partial, allocate(DT_FLOAT, l.outer));
+  float* const sums = partial.data<float>();
+  MG_RETURN_IF_ERROR(
+      ForBlocks(c, l.outer * l.channels, Planes<Term>{term, l.channels, l.inner, sums}));
   using Last = Total<Term::kSums, Finish>;
   return ForBlocks(c, (l.channels + Last::kLanes - 1) / Last::kLanes,
-                   Last{l.channels, chunks, partial.data<float>(), finish});
+                   Last{l.channels, l.outer, sums, finish});
 }
 
 // body(row, channel) for every N-th channel, kRows rows of one channel per thread, so that what is

@@ -33,6 +33,8 @@ class CudaStream : public CapturingStream {
     MG_CUDNN_RETURN_IF_ERROR(cudnnCreate(&cudnn_));
     MG_CUDNN_RETURN_IF_ERROR(cudnnSetStream(cudnn_, stream));
     MG_CUBLAS_RETURN_IF_ERROR(cublasLtCreate(&cublaslt_));
+    MG_CUDA_RETURN_IF_ERROR(cudaMalloc(&arrivals, kArrivals * sizeof(*arrivals)));
+    MG_CUDA_RETURN_IF_ERROR(cudaMemsetAsync(arrivals, 0, kArrivals * sizeof(*arrivals), stream));
     return Status();
   }
   ~CudaStream() override { Close(); }
@@ -40,6 +42,7 @@ class CudaStream : public CapturingStream {
   void Close() {
     if (cudnn_ != nullptr) (void)cudnnDestroy(std::exchange(cudnn_, nullptr));
     if (cublaslt_ != nullptr) (void)cublasLtDestroy(std::exchange(cublaslt_, nullptr));
+    if (arrivals != nullptr) (void)cudaFree(std::exchange(arrivals, nullptr));
   }
 
  private:

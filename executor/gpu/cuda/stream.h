@@ -16,6 +16,8 @@
 // are bound to `stream` and belong to that thread.
 #pragma once
 
+#include <cstdint>
+
 #include "executor/device_stream.h"
 #include "executor/gpu_options.h"
 #include "executor/kernel.h"
@@ -28,12 +30,15 @@ namespace monograph::cuda {
 
 using Options = GpuOptions;
 
+inline constexpr int kArrivals = 2048;
+
 struct Stream : DeviceStream {
   CUstream_st* stream = nullptr;
   int device = 0;              // CUDA's number
   int multiprocessors = 0;     // of the whole GPU
   int compute_capability = 0;  // 90 for sm_90
   Options options;
+  uint32_t* arrivals = nullptr;  // kArrivals counters in device memory (ops/gpu/arrivals.h)
 
   virtual cudnnContext* cudnn() = 0;        // bound to `stream`; never null
   virtual cublasLtContext* cublaslt() = 0;  // never null

@@ -514,6 +514,54 @@ TEST_F(SimulatedGpu, ConvolvesInGroups) {
   }
 }
 
+// The sums of channels as they are to be added on a GPU, `width` channels to a thread: in float
+// down a thread's rows and then across the threads of a chunk, in double every 32nd chunk and then
+// those 32 sums.
+Tensor SumsInOrder(const Tensor& x, int64_t width) {
+  const int64_t rows = x.shape()[0], channels = x.shape()[1];
+  int64_t lanes = 1;
+  while (lanes < 32 && lanes * width < channels) lanes *= 2;
+  const int64_t threads = 256 / lanes, tiles = (channels + lanes * width - 1) / (lanes * width);
+  const int64_t wanted = std::max<int64_t>(1, 1024 / tiles);
+  const int64_t chunk = std::max(std::max<int64_t>(64, 4 * threads), (rows + wanted - 1) / wanted);
+  Tensor sums = Tensor::Allocate(DT_FLOAT, Shape{channels}).value();
+  for (int64_t k = 0; k < channels; ++k) {
+    double groups[32] = {};
+    for (int64_t begin = 0; begin < rows; begin += chunk) {
+      float of_chunk = 0;
+      for (int64_t t = 0; t < threads; ++t) {
+        float of_thread = 0;
+        for (int64_t row = begin + t; row < std::min(rows, begin + chunk); row += threads)
+          of_thread += x.data<float>()[row * channels + k];
+        of_chunk += of_thread;
+      }
+      groups[begin / chunk % 32] += static_cast<double>(of_chunk);
+    }
+    double sum = 0;
+    for (const double group : groups) sum += group;
+    sums.data<float>()[k] = static_cast<float>(sum);
+  }
+  return sums;
+}
+
+TEST_F(SimulatedGpu, SumsOfChannelsTakeOneLaunchAndOneOrder) {
+  for (const Shape& shape : {Shape{9000, 16}, Shape{2500, 264}, Shape{700, 8}, Shape{3, 40}}) {
+    const Tensor x = Random(DT_FLOAT, shape, 7);
+    for (const Variant& variant : kVariants) {
+      if (variant.libraries) continue;
+      SCOPED_TRACE(shape.ToString() + Name(variant));
+      memory_.set_shift(variant.shift);
+      ops::simulated::TheGrid().order = variant.order;
+      KernelRunner gpu(&SimulatedKernels(), Options(1));
+      const int64_t launches = ops::simulated::TheGrid().launches;
+      const auto sums = testing::RunOp(gpu, Ops(), "BiasAddGrad", {x}, {{"T", DT_FLOAT}});
+      ASSERT_TRUE(sums.ok()) << sums.status();
+      EXPECT_EQ(ops::simulated::TheGrid().launches - launches, 1);
+      EXPECT_TRUE(SameBits((*sums)[0], SumsInOrder(x, variant.shift == 0 ? 4 : 1)));
+    }
+  }
+}
+
 TEST_F(SimulatedGpu, SumsOfChannelsOfWideTypesAreTheCpus) {
   for (const DType dtype : {DT_DOUBLE, DT_INT64, DT_INT32}) {
     for (const char* format : {"NHWC", "NCHW"}) {
@@ -691,6 +739,7 @@ TEST_F(SimulatedGpu, MovesElementsOfEverySize) {
   for (DType dtype : {DT_FLOAT, DT_DOUBLE, DT_HALF, DT_UINT8, DT_INT32}) {
     const Attrs t = {{"T", dtype}, {"Tperm", DT_INT32}};
     const std::pair<Shape, Tensor> permutations[] = {{{70, 45}, Ints({1, 0})},
+                                                     {{80, 144}, Ints({1, 0})},
                                                      {{2, 33, 64}, Ints({0, 2, 1})},
                                                      {{3, 8, 9, 40}, Ints({0, 3, 1, 2})},
                                                      {{3, 40, 8, 9}, Ints({0, 2, 3, 1})},
@@ -739,7 +788,6 @@ TEST_F(SimulatedGpu, JoinsAndPartsManyTensors) {
       for (int64_t axis : {0, 1, 2})
         Compare("Pack", rows, {{"N", int64_t{40}}, {"T", dtype}, {"axis", axis}});
       const Tensor x = Random(dtype, {4, 40, inner}, ++seed, 0, 100);
-                                                     {{80, 144}, Ints({1, 0})},
       Compare("Split", {Tensor::Scalar<int32_t>(1), x}, {{"num_split", int64_t{40}}, {"T", dtype}});
       Compare("SplitV", {x, Ints({1, 0, 30, 9}), Tensor::Scalar<int32_t>(1)},
               {{"num_split", int64_t{4}}, {"T", dtype}, {"Tlen", DT_INT32}});

@@ -350,6 +350,18 @@ void Store(Thread& t, const Instruction& i) {
   }
 }
 
+// Blocks run one after the other, so that nothing comes between reading and writing.
+void IncrementUpTo(Thread& t, const Instruction& i) {
+  char* const at = AddressOf<Space::kGlobal>(t, i, i.operands[1], 4, /*write=*/true);
+  if (at == nullptr) return;
+  uint32_t old;
+  std::memcpy(&old, at, 4);
+  const uint32_t next = old >= t.Get<uint32_t>(i.operands[2]) ? 0 : old + 1;
+  std::memcpy(at, &next, 4);
+  t.Put(i.operands[0], old);
+}
+void Fence(Thread&, const Instruction&) {}
+
 using Opcodes = std::map<std::string, Opcode, std::less<>>;
 
 template <typename T, Space kSpace>
@@ -399,6 +411,8 @@ void AddMemoryOpcodes(Opcodes* table) {
   (*table)["ret"] = {&Return, 0};
   (*table)["call"] = (*table)["call.uni"] = {&CallFunction, 0};
   (*table)["bar.sync"] = {&Barrier, 1};
+  (*table)["atom.global.inc.u32"] = {&IncrementUpTo, 3};
+  (*table)["membar.gl"] = {&Fence, 0};
 }
 
 Status Launch(const Kernel& kernel, const LaunchDims& dims, void* const* args,

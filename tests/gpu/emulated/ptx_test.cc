@@ -321,6 +321,21 @@ TEST(PtxTest, WhatIsNotKnownIsAnErrorOfTheText) {
   EXPECT_TRUE(Contains(error(Entry(0, "call f;")), "k calls f, which is not defined"));
 }
 
+TEST(PtxTest, ACounterGoesUpToItsEndAndStartsAgain) {
+  // Each of 7 blocks writes down what the counter was.
+  const std::string body =
+      "mov.u32 %r1, %ctaid.x;\nld.param.u64 %rd1, [p0];\nld.param.u64 %rd2, [p1];\nmembar.gl;\n"
+      "atom.global.inc.u32 %r2, [%rd1], 2;\nmul.wide.u32 %rd3, %r1, 4;\n"
+      "add.s64 %rd2, %rd2, %rd3;\nst.global.u32 [%rd2], %r2;";
+  uint32_t counter = 0;
+  std::vector<uint32_t> seen(7);
+  const Status status =
+      RunText(Entry(2, body), {{7, 1, 1}, {1, 1, 1}}, {At(&counter), At(seen.data())});
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(seen, (std::vector<uint32_t>{0, 1, 2, 0, 1, 2, 0}));
+  EXPECT_EQ(counter, 1u);
+}
+
 TEST(PtxTest, ALaunchThatNoGpuTakesIsAnError) {
   const std::string text = Entry(0, "", ".maxntid 64, 1, 1\n.minnctapersm 3\n");
   EXPECT_TRUE(RunText(text, {{1, 1, 1}, {64, 1, 1}}, {}).ok());

@@ -5,6 +5,7 @@
 
 #include <map>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -52,7 +53,12 @@ class Runtime {
     MG_ASSIGN_OR_RETURN(const ptx::Kernel* const code, RegisteredKernels::Global().Code(kernel));
     launched_.insert(kernel.name);
     ptx::LaunchOptions options;
-    options.memory = &SimulatedMemory::BlockAt;
+    options.memory = [](const void* address) {
+      const auto arrivals = std::as_bytes(std::span(ops::simulated::Arrivals(), cuda::kArrivals));
+      const auto* const at = static_cast<const std::byte*>(address);
+      const bool inside = at >= arrivals.data() && at < arrivals.data() + arrivals.size();
+      return inside ? arrivals : SimulatedMemory::BlockAt(address);
+    };
     options.order = [this](size_t k, size_t n) { return OrderOf(n)[k]; };
     orders_.clear();
     const ops::simulated::Launch launch;
@@ -97,6 +103,7 @@ struct EmulatedStream : cuda::Stream {
   EmulatedStream() {
     multiprocessors = 1;
     compute_capability = 90;
+    arrivals = ops::simulated::Arrivals();
   }
   cudnnContext* cudnn() override { return nullptr; }        // CudnnConv and Cublas are those of
   cublasLtContext* cublaslt() override { return nullptr; }  // no_libraries.cc

@@ -26,6 +26,12 @@ inline Grid& TheGrid() {
   return grid;
 }
 
+// The stream's counters (ops/gpu/arrivals.h).
+inline uint32_t* Arrivals() {
+  static uint32_t counters[2048] = {};
+  return counters;
+}
+
 class Launch {
  public:
   Launch() {
