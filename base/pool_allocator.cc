@@ -13,6 +13,7 @@
 #include <unordered_map>
 
 #include "base/byte_size.h"
+#include "base/shared_arena.h"
 #include "base/system_memory.h"
 
 #if __has_include(<sanitizer/asan_interface.h>)
@@ -79,7 +80,8 @@ inline void* Open(void* block, [[maybe_unused]] size_t bytes) {
 // Gives memory back to the system, where something else may come.
 void Unmap(char* data, size_t bytes) {
   ASAN_UNPOISON_MEMORY_REGION(data, bytes);
-  munmap(data, bytes);
+  SharedArena* const arena = SharedArena::Get();
+  if (arena == nullptr || !arena->Unmap(data, bytes)) munmap(data, bytes);
 }
 
 // The block size of a class.
@@ -334,25 +336,42 @@ void* PoolAllocator::AllocateLarge(int index, size_t bytes, size_t wanted, bool 
   const size_t charge = RoundUp(wanted);
   MemoryHolder* const holder = MemoryHolder::Current();
   if (!always && PassesShare(holder, charge)) return nullptr;
-  MutexLock lock(map_mutex_);
+  // Of the process's own pool, once others of this host read its tensors where they lie.
+  SharedArena* const arena = thread_caches_ ? SharedArena::Get() : nullptr;
   char* data;
-  std::vector<char*>& free = free_large_[index];
-  if (!free.empty()) {
-    data = free.back();
-    free.pop_back();
-  } else {
-    if (!MakeRoom(charge) && !always) return nullptr;
-    data = static_cast<char*>(Map(RoundUp(bytes)));
-    if (data == nullptr) return nullptr;
-    large_[data].bytes = RoundUp(bytes);
+  size_t filled;  // of the block, before
+  {
+    MutexLock lock(map_mutex_);
+    if (arena != nullptr && arena->IsNew()) Trim(std::numeric_limits<int64_t>::max());
+    std::vector<char*>& free = free_large_[index];
+    if (!free.empty()) {
+      data = free.back();
+      free.pop_back();
+    } else {
+      if (!MakeRoom(charge) && !always) return nullptr;
+      data = arena != nullptr ? arena->Map(RoundUp(bytes)) : nullptr;
+      if (data != nullptr) {
+        ASAN_POISON_MEMORY_REGION(data, RoundUp(bytes));
+        bytes_mapped_.fetch_add(static_cast<int64_t>(RoundUp(bytes)),
+                                std::memory_order_relaxed);  // a counter
+      } else {
+        data = static_cast<char*>(Map(RoundUp(bytes)));
+      }
+      if (data == nullptr) return nullptr;
+      large_[data].bytes = RoundUp(bytes);
+    }
+    Mapping& mapping = large_.at(data);
+    filled = mapping.charged;
+    if (charge > mapping.charged)
+      charged_ += static_cast<int64_t>(charge - std::exchange(mapping.charged, charge));
+    mapping.given_out = true;
+    ChangeHolder(&mapping, holder == nullptr ? nullptr : holder->shared_from_this());
+    large_in_use_ += static_cast<int64_t>(bytes);
   }
-  Mapping& mapping = large_.at(data);
-  if (charge > mapping.charged)
-    charged_ += static_cast<int64_t>(charge - std::exchange(mapping.charged, charge));
-  mapping.given_out = true;
-  ChangeHolder(&mapping, holder == nullptr ? nullptr : holder->shared_from_this());
-  large_in_use_ += static_cast<int64_t>(bytes);
-  return Open(data, wanted);
+  void* const block = Open(data, wanted);
+  if (arena != nullptr && charge > filled && arena->OffsetOf(data, charge))
+    arena->Fill(data + filled, charge - filled);
+  return block;
 }
 
 void PoolAllocator::DeallocateLarge(int index, size_t bytes, void* data) noexcept {

@@ -64,7 +64,8 @@ void AddTransportFlags(Flags* flags, TransportOptions* options) {
   flags->Add(
       "lanes", &options->lanes,
       "UCX transports (UCX_TLS), such as posix,cma or rc; default: shared memory, RDMA where "
-      "there are devices, and tcp in a trusted network");
+      "there are devices, and tcp in a trusted network. ^reference: daemons of this host copy "
+      "large tensors and do not read them in place");
   flags->Add("net_devices", &options->net_devices,
              "network devices (UCX_NET_DEVICES); default: those of the trusted network and RDMA's");
   flags->Add("trusted_network", &options->trusted_network,

@@ -31,7 +31,7 @@ std::string Without(const std::string& list, std::string_view word, bool* found)
 }
 
 // What UCX offers, with its transports.
-Status AddUcx(TransportOptions options, LanesParts* parts) {
+Status AddUcx(TransportOptions options, bool by_reference, LanesParts* parts) {
   MG_ASSIGN_OR_RETURN(const UcxLanes lanes, PrepareUcx(options));
   LanesOffer& offer = parts->offer;
   offer.names = lanes.names;
@@ -41,8 +41,8 @@ Status AddUcx(TransportOptions options, LanesParts* parts) {
   offer.trusted = lanes.trusted;
   offer.addresses = lanes.addresses;
   std::tie(offer.ucx_major, offer.ucx_minor) = UcxVersion();
-  parts->ucx = [options = std::move(options)](MessageHandler* handler) {
-    return MakeUcxTransport(options, handler);
+  parts->ucx = [options = std::move(options), by_reference](MessageHandler* handler) {
+    return MakeUcxTransport(options, handler, by_reference);
   };
   return Status();
 }
@@ -71,9 +71,15 @@ Result<TransportFactory> ChooseTransport(TransportOptions options, const Transpo
   parts.offer.host = HostNumber();
   const bool named = !options.lanes.empty(), excludes = options.lanes.starts_with('^');
   if (excludes) options.lanes.erase(0, 1);
-  bool tls = false;
+  bool tls = false, by_reference = false;
   options.lanes = Without(options.lanes, "tls", &tls);
-  if (excludes || !named) tls = !tls;
+  options.lanes = Without(options.lanes, "reference", &by_reference);
+  if (excludes || !named) {
+    tls = !tls;
+    by_reference = !by_reference;
+  }
+  // A program that has no task to serve keeps its tensors to itself.
+  by_reference = by_reference && !site.bind_address.empty();
   if (excludes && !options.lanes.empty()) options.lanes.insert(0, "^");
   if (tls && named && !excludes && !site.key)
     return InvalidArgument("the data plane's lane 'tls' needs a key (--key_file)");
@@ -81,7 +87,7 @@ Result<TransportFactory> ChooseTransport(TransportOptions options, const Transpo
   if (options.data_port != 0 && !tls)
     return InvalidArgument("--data_port is for the data plane's lane 'tls', which needs a key");
   if (!named || excludes || !options.lanes.empty()) {
-    const Status status = AddUcx(options, &parts);
+    const Status status = AddUcx(options, by_reference, &parts);
     if (!status.ok() && (!tls || named)) return status;
     if (!status.ok()) LogWarning("no task shares memory with this one: " + status.message());
   }

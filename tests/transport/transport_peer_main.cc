@@ -1,7 +1,9 @@
-// The other process of ucx_process_test and tls_process_test: a transport that answers every
-// message with its header (echo) or sends payloads of 8 MiB for ever (send).
+// The other process of ucx_process_test, tls_process_test and references_test: a transport that
+// answers every message with its header (echo), keeps what comes by reference, too (keep), or sends
+// payloads of 8 MiB for ever (send).
 //
 //   transport_peer echo|send ucx LANES|-
+//   transport_peer keep|send reference LANES|-
 //   transport_peer echo|send tls KEY_FILE|- [USER]
 //
 // "-": the default lanes; without a key. USER: the number of the user as whom it runs.
@@ -17,6 +19,7 @@
 #include <cstring>
 #include <iostream>
 #include <string>
+#include <vector>
 
 #include "tests/transport/hex.h"
 #include "transport/tls/tls_transport.h"
@@ -36,8 +39,13 @@ class Echo : public MessageHandler {
             },
             buffer};
   }
-  void OnDelivered(std::string_view header, Payload) override { Answer(header); }
+  void OnDelivered(std::string_view header, Payload payload) override {
+    if (keep) kept.push_back(std::move(payload));
+    Answer(header);
+  }
 
+  bool keep = false;
+  std::vector<Payload> kept;
   std::unique_ptr<Transport> transport;
   std::atomic<bool> connected{false};
 
@@ -53,11 +61,12 @@ void SendForEver(Echo& echo, const Payload& payload) {
   });
 }
 
-Result<std::unique_ptr<Transport>> MakeUcx(const std::string& lanes, MessageHandler* handler) {
+Result<std::unique_ptr<Transport>> MakeUcx(const std::string& lanes, bool by_reference,
+                                           MessageHandler* handler) {
   TransportOptions options{.net_devices = "lo"};
   if (lanes != "-") options.lanes = lanes;
   if (options.lanes == "tcp") options.trusted_network = {"127.0.0.0/8"};
-  return MakeUcxTransport(options, handler);
+  return MakeUcxTransport(options, handler, by_reference);
 }
 
 Result<std::unique_ptr<Transport>> MakeTls(const std::string& key_file, MessageHandler* handler) {
@@ -83,7 +92,8 @@ int Main(int argc, char** argv) {
   }
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   Echo echo;
-  auto made = kind == "ucx" ? MakeUcx(how, &echo) : MakeTls(how, &echo);
+  echo.keep = mode == "keep";
+  auto made = kind == "tls" ? MakeTls(how, &echo) : MakeUcx(how, kind == "reference", &echo);
   if (!made.ok()) return Fail(made.status());
   echo.transport = std::move(made).value();
   std::cout << ToHex(echo.transport->address()) << std::endl;

@@ -9,7 +9,7 @@ namespace monograph {
 namespace {
 
 constexpr std::string_view kUcxAddressMagic = "MGUX";
-constexpr uint8_t kUcxAddressVersion = 5;
+constexpr uint8_t kUcxAddressVersion = 6;
 
 }  // namespace
 
@@ -21,13 +21,14 @@ std::string EncodeUcxAddress(const UcxAddress& address) {
   encoder.Put(kUcxAddressVersion);
   encoder.Put(static_cast<uint8_t>(major));
   encoder.Put(static_cast<uint8_t>(minor));
-  encoder.Put(uint8_t{0});
+  encoder.Put(static_cast<uint8_t>(address.reference.size()));
   encoder.Put(address.instance);
   encoder.Put(address.host);
-  encoder.Put(static_cast<uint32_t>(address.worker_address.size()));
-  const uint32_t crc = AddressChecksum(encoder.bytes(), address.worker_address);
+  const std::string rest = address.reference + address.worker_address;
+  encoder.Put(static_cast<uint32_t>(rest.size()));
+  const uint32_t crc = AddressChecksum(encoder.bytes(), rest);
   encoder.Put(crc);
-  return encoder.Take() + address.worker_address;
+  return encoder.Take() + rest;
 }
 
 Result<UcxAddress> DecodeUcxAddress(std::string_view bytes) {
@@ -37,13 +38,13 @@ Result<UcxAddress> DecodeUcxAddress(std::string_view bytes) {
   const auto version = decoder.Get<uint8_t>();
   const auto their_major = decoder.Get<uint8_t>();
   const auto their_minor = decoder.Get<uint8_t>();
-  decoder.Get<uint8_t>();
+  const size_t reference_bytes = decoder.Get<uint8_t>();
   UcxAddress address;
   address.instance = decoder.Get<uint64_t>();
   address.host = decoder.Get<uint64_t>();
   const auto length = decoder.Get<uint32_t>();
   const auto crc = decoder.Get<uint32_t>();
-  if (!decoder.ok() || decoder.rest().size() != length || length == 0) {
+  if (!decoder.ok() || decoder.rest().size() != length || length <= reference_bytes) {
     return InvalidArgument("its UCX address is cut short or too long (" +
                            std::to_string(bytes.size()) + " bytes)");
   }
@@ -58,7 +59,8 @@ Result<UcxAddress> DecodeUcxAddress(std::string_view bytes) {
                            "); this process speaks version " + std::to_string(kUcxAddressVersion) +
                            " (UCX " + std::to_string(major) + "." + std::to_string(minor) + ")");
   }
-  address.worker_address = decoder.rest();
+  address.reference = decoder.rest().substr(0, reference_bytes);
+  address.worker_address = decoder.rest().substr(reference_bytes);
   return address;
 }
 

@@ -2,6 +2,11 @@
 //
 //   active message 1 = header                       as its data; no payload
 //   active message 2 = source:u64 header            as UCX's header; its data is the payload
+//   active message 3 = reference                    as UCX's header; its data is the header
+//
+// A reference stands for a payload (transport/reference/references.h), its five words u64 each:
+//
+//   reference = maker lease offset bytes slot
 //
 // `source` is the sender's instance (transport/ucx/ucx_address.h), little-endian.
 #pragma once

@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <unordered_set>
 #include <utility>
@@ -25,6 +26,7 @@
 #include "base/random.h"
 #include "transport/drive/drive_loop.h"
 #include "transport/host_number.h"
+#include "transport/reference/references.h"
 #include "transport/submissions.h"
 #include "transport/ucx/ucx_address.h"
 #include "transport/ucx/ucx_context.h"
@@ -40,6 +42,7 @@ using std::chrono::milliseconds;
 
 constexpr unsigned kHeaderOnly = 1;
 constexpr unsigned kWithPayload = 2;
+constexpr unsigned kWithReference = 3;
 // After a Disconnect, how long a payload that is still arriving may take.
 constexpr milliseconds kReceiveGrace{250};
 // As for TLS (transport/tls/tls_listener.cc): that there is no way to a host, or that a device is
@@ -76,6 +79,7 @@ struct SendContext {
   Done done;
   Status status;
   uint32_t header_bytes = 0;
+  Reference reference;  // in place of the payload
   struct {
     uint64_t instance;
     char bytes[kMaxHeaderBytes];
@@ -130,6 +134,8 @@ struct Peer {
   std::string name;
   uint64_t instance = 0;
   Endpoint* endpoint = nullptr;  // nullptr for the transport itself
+  uint64_t process = 0;          // that may read payloads where they lie; 0: none
+  bool reads = false;            // its own are read here
   bool self = false;
   bool connected = true;
   SendContext* held =
@@ -144,8 +150,10 @@ Status SendFailure(ucs_status_t status, const Peer& peer) {
 
 class UcxTransport : public Transport, private Driven {
  public:
-  UcxTransport(const TransportOptions& options, MessageHandler* handler)
-      : handler_(handler), loop_(this, options.spin, "mg-ucx") {}
+  UcxTransport(const TransportOptions& options, MessageHandler* handler, bool by_reference)
+      : handler_(handler),
+        references_(by_reference ? &References::Get() : nullptr),
+        loop_(this, options.spin, "mg-ucx") {}
 
   ~UcxTransport() override { MG_CHECK(worker_ == nullptr || finished_); }
 
@@ -257,11 +265,20 @@ class UcxTransport : public Transport, private Driven {
                                size_t bytes, const ucp_am_recv_param_t* param);
   static ucs_status_t OnPayload(void* self, const void* header, size_t header_bytes, void* data,
                                 size_t bytes, const ucp_am_recv_param_t* param);
+  static ucs_status_t OnReference(void* self, const void* header, size_t header_bytes, void* data,
+                                  size_t bytes, const ucp_am_recv_param_t* param);
   static void OnSent(void* request, ucs_status_t status, void* context);
   static void OnReceived(void* request, ucs_status_t status, size_t bytes, void* context);
   static void OnEndpointError(void* endpoint, ucp_ep_h handle, ucs_status_t status);
 
+  // Lets go what was lent and got, and is over: before whatever comes is handled, and before a
+  // payload leaves, so that who gets it finds its own memory free.
+  void Look() {
+    if (references_ != nullptr) references_->Look();
+  }
+
   MessageHandler* const handler_;
+  References* references_;  // nullptr: payloads are copied
   ucp_worker_h worker_ = nullptr;
   int event_fd_ = -1;
   bool shared_memory_ = true;
@@ -301,6 +318,8 @@ class UcxTransport : public Transport, private Driven {
 Status UcxTransport::Start(const TransportOptions& options) {
   MG_ASSIGN_OR_RETURN(const UcxContext context, SharedUcxContext(options));
   shared_memory_ = context.lanes.shared_memory;
+  // A device for RDMA might refuse what this process may only read, and is to send on.
+  if (!shared_memory_ || context.lanes.rdma) references_ = nullptr;
   auto fail = [&](ucs_status_t status, const char* what) {
     if (worker_ != nullptr) ucp_worker_destroy(std::exchange(worker_, nullptr));
     return FromUcx(status, what);
@@ -324,8 +343,8 @@ Status UcxTransport::Start(const TransportOptions& options) {
   }
   status = ucp_worker_get_efd(worker_, &event_fd_);
   if (status != UCS_OK) return fail(status, "asking UCX for its event descriptor");
-  const std::pair<unsigned, ucp_am_recv_callback_t> handlers[] = {{kHeaderOnly, OnHeader},
-                                                                  {kWithPayload, OnPayload}};
+  const std::pair<unsigned, ucp_am_recv_callback_t> handlers[] = {
+      {kHeaderOnly, OnHeader}, {kWithPayload, OnPayload}, {kWithReference, OnReference}};
   for (const auto& [id, callback] : handlers) {
     ucp_am_handler_param_t handler{};
     handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
@@ -343,7 +362,8 @@ Status UcxTransport::Start(const TransportOptions& options) {
   instance_ = RandomNonZero();
   host_ = HostNumber();
   address_ =
-      EncodeUcxAddress({instance_, host_, std::string(reinterpret_cast<char*>(bytes), length)});
+      EncodeUcxAddress({instance_, host_, references_ == nullptr ? "" : references_->address(),
+                        std::string(reinterpret_cast<char*>(bytes), length)});
   ucp_worker_release_address(worker_, bytes);
   loop_.Start();
   return Status();
@@ -383,6 +403,10 @@ Result<PeerId> UcxTransport::Connect(std::string_view address, std::string_view 
   peer->name = name;
   peer->instance = decoded->instance;
   peer->self = decoded->instance == instance_;
+  if (references_ != nullptr && !peer->self && host_ != 0 && decoded->host == host_) {
+    peer->process = References::ProcessOf(decoded->reference);
+    peer->reads = references_->Meet(decoded->reference);
+  }
   const auto no_way_until = std::chrono::steady_clock::now() + kNoWayFor;
   bool no_way = false;  // to the host
   for (;; std::this_thread::sleep_for(kNoWayPause)) {
@@ -491,6 +515,7 @@ void UcxTransport::Disconnect(PeerId id) {
   Peer* peer = peers_[id].get();
   peer->connected = false;
   CancelSends(peer, Cancelled("disconnected from " + peer->name));
+  if (references_ != nullptr) references_->Revoke(this, id);
   const bool last = std::none_of(peers_.begin(), peers_.end(), [&](const auto& other) {
     return other->connected && other->instance == peer->instance;
   });
@@ -507,7 +532,9 @@ std::string UcxTransport::Describe(PeerId id) const {
   if (id >= self->peers_.size()) return "not connected";
   const Peer& peer = *self->peers_[id];
   if (!peer.connected || self->closed_) return "not connected";
-  return peer.self ? "self (by reference)" : DescribeEndpoint(peer.endpoint->handle);
+  if (peer.self) return "self (by reference)";
+  return DescribeEndpoint(peer.endpoint->handle) +
+         (peer.reads ? ", 1 MiB or more read in place" : "");
 }
 
 void UcxTransport::Send(PeerId to, std::string_view header, Payload payload, Done done) {
@@ -570,6 +597,12 @@ void UcxTransport::Submit(SendContext* context) {
     needs_drive_ = true;
     return;
   }
+  std::optional<Reference> reference;
+  if (references_ != nullptr && payload_bytes >= References::kLeast) {
+    references_->Look();
+    if (peer->process != 0)
+      reference = references_->Lend(peer->process, context->payload, this, context->to);
+  }
   ucp_request_param_t param{};
   param.op_attr_mask =
       UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
@@ -580,6 +613,13 @@ void UcxTransport::Submit(SendContext* context) {
     param.flags = UCP_AM_SEND_FLAG_EAGER;
     request = ucp_am_send_nbx(peer->endpoint->handle, kHeaderOnly, nullptr, 0,
                               context->header.bytes, header_bytes, &param);
+  } else if (reference) {
+    context->payload = {};  // the lease keeps it
+    context->reference = *reference;
+    param.flags = UCP_AM_SEND_FLAG_EAGER;
+    request =
+        ucp_am_send_nbx(peer->endpoint->handle, kWithReference, &context->reference,
+                        sizeof context->reference, context->header.bytes, header_bytes, &param);
   } else {
     request = ucp_am_send_nbx(peer->endpoint->handle, kWithPayload, &context->header,
                               sizeof(uint64_t) + header_bytes, context->payload.data(),
@@ -692,6 +732,7 @@ bool UcxTransport::Poll() {
     return false;
   }
   polling_ = true;
+  Look();
   bool any = ucp_worker_progress(worker_) != 0;
   if (!submitted_.empty()) {
     SubmitAll();
@@ -722,6 +763,7 @@ ucs_status_t UcxTransport::OnHeader(void* arg, const void*, size_t, void* data, 
     return UCS_OK;
   }
   self->CountReceived(bytes);
+  self->Look();
   self->handler_->OnDelivered({static_cast<const char*>(data), bytes}, {});
   return UCS_OK;
 }
@@ -736,6 +778,7 @@ ucs_status_t UcxTransport::OnPayload(void* arg, const void* header, size_t heade
     return UCS_OK;
   }
   self->CountReceived(read->text.size() + bytes);
+  self->Look();
   PayloadSink sink = self->handler_->OnMessage(read->text, bytes);
   if (sink.data == nullptr) return UCS_OK;
   if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) == 0) {
@@ -772,6 +815,28 @@ ucs_status_t UcxTransport::OnPayload(void* arg, const void* header, size_t heade
   }
   self->CompleteReceive(receive, status);
   self->Release(receive);
+  return UCS_OK;
+}
+
+ucs_status_t UcxTransport::OnReference(void* arg, const void* header, size_t header_bytes,
+                                       void* data, size_t bytes, const ucp_am_recv_param_t* param) {
+  auto* self = static_cast<UcxTransport*>(arg);
+  self->lock_.AssertHeld();
+  Reference reference;
+  if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0 || bytes > kMaxHeaderBytes ||
+      header_bytes != sizeof reference || self->references_ == nullptr) {
+    LogWarning("dropped a message with a header of " + std::to_string(bytes) + " bytes");
+    return UCS_OK;
+  }
+  std::memcpy(&reference, header, sizeof reference);
+  self->Look();
+  std::optional<Payload> payload = self->references_->Take(reference);
+  if (!payload) {
+    LogDebug("dropped a message whose sender has taken its payload back");
+    return UCS_OK;
+  }
+  self->CountReceived(bytes + payload->bytes);
+  self->handler_->OnDelivered({static_cast<const char*>(data), bytes}, std::move(*payload));
   return UCS_OK;
 }
 
@@ -824,10 +889,13 @@ void UcxTransport::Finish() {
     for (const ReceiveContext* receive = receives_; receive != nullptr; receive = receive->older) {
       if (!gone_.contains(receive->source)) return false;
     }
-    return ready_.empty() && std::all_of(peers_.begin(), peers_.end(), [](const auto& peer) {
-             return peer->held == nullptr || !peer->connected;
-           });
+    return ready_.empty() &&
+           std::all_of(
+               peers_.begin(), peers_.end(),
+               [](const auto& peer) { return peer->held == nullptr || !peer->connected; }) &&
+           (references_ == nullptr || !references_->IsAwaited(this));
   });
+  if (references_ != nullptr) references_->Revoke(this, std::nullopt);
   SilenceUcx(true);  // it would name each request that a dead peer never answered
   lock_.Lock();
   for (const auto& endpoint : endpoints_) {
@@ -873,6 +941,7 @@ void UcxTransport::Finish() {
   finished_ = true;
   polling_ = false;
   Unlock();
+  if (references_ != nullptr) references_->LookWithoutTransports();
 }
 
 }  // namespace
@@ -889,8 +958,8 @@ std::pair<uint8_t, uint8_t> UcxVersion() {
 }
 
 Result<std::unique_ptr<Transport>> MakeUcxTransport(const TransportOptions& options,
-                                                    MessageHandler* handler) {
-  auto transport = std::make_unique<UcxTransport>(options, handler);
+                                                    MessageHandler* handler, bool by_reference) {
+  auto transport = std::make_unique<UcxTransport>(options, handler, by_reference);
   MG_RETURN_IF_ERROR(transport->Start(options));
   return std::unique_ptr<Transport>(std::move(transport));
 }

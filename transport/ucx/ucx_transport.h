@@ -17,8 +17,11 @@ Result<UcxLanes> PrepareUcx(const TransportOptions& options);
 // Major and minor number of the UCX that runs.
 std::pair<uint8_t, uint8_t> UcxVersion();
 
-// No net_devices: UCX chooses. `handler` outlives the transport.
+// No net_devices: UCX chooses. `handler` outlives the transport. `by_reference`: large payloads
+// between processes of this host that all say so are read where they lie
+// (transport/reference/references.h), and come by OnDelivered.
 Result<std::unique_ptr<Transport>> MakeUcxTransport(const TransportOptions& options,
-                                                    MessageHandler* handler);
+                                                    MessageHandler* handler,
+                                                    bool by_reference = false);
 
 }  // namespace monograph

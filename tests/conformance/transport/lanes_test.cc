@@ -7,7 +7,8 @@ namespace {
 
 // Tasks of one machine with a key. All transports of the program share a port, as those of a
 // process do.
-TransportCase Lanes(std::string name, std::string lanes, std::string expected_lane) {
+TransportCase Lanes(std::string name, std::string lanes, std::string expected_lane,
+                    bool by_reference = false) {
   return {.name = std::move(name),
           .make = [lanes = std::move(lanes), factory = TransportFactory()](
                       MessageHandler* handler) mutable -> Result<std::unique_ptr<Transport>> {
@@ -20,13 +21,15 @@ TransportCase Lanes(std::string name, std::string lanes, std::string expected_la
             }
             return factory(handler);
           },
+          .by_reference = by_reference,
           .expected_lane = std::move(expected_lane)};
 }
 
 }  // namespace
 
 INSTANTIATE_TEST_SUITE_P(Lanes, TransportConformance,
-                         ::testing::Values(Lanes("shared_memory", "", "shm(posix"),
+                         ::testing::Values(Lanes("shared_memory", "^reference", "shm(posix"),
+                                           Lanes("by_reference", "", "shm(posix", true),
                                            Lanes("tls_alone", "tls", "tls 1.3")),
                          CaseName);
 
