@@ -71,15 +71,13 @@ Result<TransportFactory> ChooseTransport(TransportOptions options, const Transpo
   parts.offer.host = HostNumber();
   const bool named = !options.lanes.empty(), excludes = options.lanes.starts_with('^');
   if (excludes) options.lanes.erase(0, 1);
-  bool tls = false, by_reference = false;
+  bool tls = false, reference = false;
   options.lanes = Without(options.lanes, "tls", &tls);
-  options.lanes = Without(options.lanes, "reference", &by_reference);
-  if (excludes || !named) {
-    tls = !tls;
-    by_reference = !by_reference;
-  }
-  // A program that has no task to serve keeps its tensors to itself.
-  by_reference = by_reference && !site.bind_address.empty();
+  options.lanes = Without(options.lanes, "reference", &reference);
+  if (excludes || !named) tls = !tls;
+  // A program that serves no task takes part if it says so: what it fetches is then not its own.
+  const bool serves = !site.bind_address.empty();
+  const bool by_reference = named && !excludes ? reference : serves && !reference;
   if (excludes && !options.lanes.empty()) options.lanes.insert(0, "^");
   if (tls && named && !excludes && !site.key)
     return InvalidArgument("the data plane's lane 'tls' needs a key (--key_file)");

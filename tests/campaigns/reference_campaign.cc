@@ -41,7 +41,7 @@ struct Program {
         const Scope here = root.WithDevice(reader);
         const Output read = Identity(here, filled);
         seen.push_back(Max(here, read, {0}));
-        seen.push_back(Min(here, read, {0}));
+        seen.push_back(Min(here, read, IntsConst(here, {0})));
       }
     }
     EXPECT_TRUE(root.ok()) << root.status();
