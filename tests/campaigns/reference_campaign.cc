@@ -8,6 +8,7 @@
 // another step's number. ps/0 and worker/1 are killed, worker/0 never.
 #include <signal.h>
 
+#include <algorithm>
 #include <atomic>
 #include <charconv>
 #include <cstdio>
@@ -20,7 +21,10 @@
 #include "client/registries.h"
 #include "ops/constant/constant.h"
 #include "ops/control/control.h"
+#include "ops/elementwise/elementwise.h"
+#include "ops/input/input.h"
 #include "ops/reduce/reduce.h"
+#include "ops/variable/variable.h"
 #include "tests/multiprocess/cluster_fixture.h"
 
 namespace monograph {
@@ -132,6 +136,58 @@ TEST(ReferenceCampaign, WhoeverIsKilledNobodyReadsWrongBytesAndNothingIsLeft) {
   EXPECT_LE(after.threads, before.threads + 2);
   // Two steps at a time, each with a tensor of its own and two of others.
   EXPECT_LE(after.shared_bytes, before.shared_bytes + (int64_t{64} << 20));
+}
+
+// Feeds and fetches of a client that takes part.
+TEST(ReferenceCampaign, AClientThatSaysSoFeedsAndFetchesInPlace) {
+  constexpr int64_t kElements = int64_t{2} << 20;
+  TestCluster cluster;
+  Graph graph = NewGraph();
+  const Scope root(&graph), ps = root.WithDevice(kPs);
+  const Output x = Placeholder(root, DT_FLOAT, {kElements});
+  const Output negative = Neg(root.WithDevice(kWorker0), x);
+  const Output handle = VarHandle(ps, DT_FLOAT, Shape{kElements}, "", "v");
+  const Operation assign = AssignVariable(ps, handle, x);
+  const Output value = ReadVariable(ps, handle);
+  ASSERT_TRUE(root.ok()) << root.status();
+  SessionOptions options;
+  options.transport.lanes = "posix,cma,reference";
+  auto session = cluster.Connect(graph, options);
+  const auto filled = [](float number) {
+    Tensor tensor = Tensor::Allocate(DT_FLOAT, Shape{kElements}).value();
+    std::fill_n(tensor.data<float>(), kElements, number);
+    return tensor;
+  };
+  const auto is_filled = [](const Tensor& tensor, float number) {
+    const auto values = tensor.values<float>();
+    return std::all_of(values.begin(), values.end(), [=](float one) { return one == number; });
+  };
+  std::vector<Tensor> kept;
+  for (int step = 1; step <= 20; ++step) {
+    const auto number = static_cast<float>(step);
+    Tensor fed = filled(number);
+    ASSERT_TRUE(session->Run({{x, fed}}, {}, {assign}).ok());
+    const auto fetched = session->Run({{x, fed}}, {negative, value});
+    ASSERT_TRUE(fetched.ok()) << fetched.status();
+    kept.insert(kept.end(), fetched->begin(), fetched->end());
+    // Once the daemons have done with it, it is ours alone: the variable has a copy.
+    for (const auto until = Clock::now() + 20s; !fed.unique() && Clock::now() < until;)
+      std::this_thread::sleep_for(1ms);
+    ASSERT_TRUE(fed.unique());
+    std::fill_n(fed.data<float>(), kElements, -5.0f);
+    const auto again = session->Run({}, {value});
+    ASSERT_TRUE(again.ok()) << again.status();
+    EXPECT_TRUE(is_filled(again->at(0), number));
+  }
+  const bool in_place = !kept[0].unique();
+  for (const bool open : {true, false}) {
+    for (size_t i = 0; i < kept.size(); ++i) {
+      const auto number = static_cast<float>(i / 2 + 1);
+      EXPECT_TRUE(is_filled(kept[i], i % 2 == 0 ? -number : number)) << i;
+    }
+    if (open) session = nullptr;
+  }
+  if (!in_place) GTEST_SKIP() << "this system gives shared memory no huge pages";
 }
 
 bool TakeFlag(std::string_view argument) {
