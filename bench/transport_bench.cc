@@ -2,7 +2,8 @@
 //
 // Round trip: a 64 B message to each of K processes and a 64 B answer from each; all must answer
 // before the next step. Transfer: a payload from huge-page memory into huge-page memory of another
-// process, `window` of them at a time.
+// process, `window` of them at a time. "Read in place": what the receiver finds in memory of the
+// sender, a message for each payload.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -32,6 +33,11 @@ void Check(bool ok, const char* what) {
 
 Result<std::unique_ptr<Transport>> Make(MessageHandler* handler) {
   return ChooseTransport({.spin = bench::kSpin}, {.loopback = true}).value()(handler);
+}
+
+Result<std::unique_ptr<Transport>> MakeInPlace(MessageHandler* handler) {
+  return ChooseTransport({.lanes = "posix,cma,reference", .spin = bench::kSpin}, {.loopback = true})
+      .value()(handler);
 }
 
 // Two transports of one process; the other one answers on its progress thread.
@@ -81,8 +87,13 @@ int Main(int argc, char** argv) {
     servers.push_back(
         Child::Fork([](Child::Channel& parent) { bench::ServeTransport(Make, kLargest, parent); }));
   }
+  std::vector<std::unique_ptr<Child>> readers;
+  readers.push_back(Child::Fork(
+      [](Child::Channel& parent) { bench::ServeTransport(MakeInPlace, kLargest, parent); }));
   raw.Connect();
   bench::TransportClient ours(Make, bench::HugePages(kLargest), kLargest, std::move(servers));
+
+  bench::TransportClient in_place(MakeInPlace, nullptr, kLargest, std::move(readers));
 
   bench::Report report(args);
   for (const int fan_out : {1, 2}) {
@@ -107,6 +118,15 @@ int Main(int argc, char** argv) {
           args.Repetitions(15));
     }
   }
+  if (args.Wants("64 MiB read in place")) {
+    const auto micros = [](bench::TransportClient& client, size_t bytes) {
+      return static_cast<double>(bytes) / client.Transfer(bytes, 1, 1000) * 1e6;
+    };
+    report.Compare("transport", "us", {{"64 MiB read in place", bench::Goal{2, bench::Goal::kMax}}},
+                   Side::Of("ours", [&] { return micros(in_place, kLargest); }),
+                   {Side::Of("64 KiB, copied", [&] { return micros(ours, size_t{64} << 10); })},
+                   args.Repetitions(15));
+  }
   if (args.Wants("round trip in a process")) {
     report.Compare(
         "transport", "us", {{"round trip in a process"}},
@@ -115,6 +135,7 @@ int Main(int argc, char** argv) {
         args.Repetitions(10));
   }
   ours.Close();
+  in_place.Close();
   return 0;
 }
 

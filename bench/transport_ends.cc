@@ -30,7 +30,11 @@ PayloadSink TransportEnd::OnMessage(std::string_view, size_t) {
           {}};
 }
 
-void TransportEnd::OnDelivered(std::string_view, Payload) {
+void TransportEnd::OnDelivered(std::string_view, Payload payload) {
+  if (payload.bytes > 0) {
+    if (++large == answer_at) SendMessage(0);
+    return;
+  }
   ++small;
   if (echo.load(std::memory_order_relaxed)) SendMessage(0);
 }
@@ -55,9 +59,7 @@ void ServeTransport(const TransportFactory& make, size_t largest, Child::Channel
 
 TransportClient::TransportClient(const TransportFactory& make, char* source, size_t largest,
                                  std::vector<std::unique_ptr<Child>> servers)
-    : servers_(std::move(servers)),
-      end_(make, source),
-      buffer_(Buffer::Wrap(source, largest, nullptr)) {
+    : servers_(std::move(servers)), end_(make, source) {
   for (const auto& server : servers_) {
     const std::optional<std::string> address = server->Hear();
     Require(address.has_value(), "starting a process");
@@ -66,6 +68,8 @@ TransportClient::TransportClient(const TransportFactory& make, char* source, siz
     peers_.push_back(*peer);
     server->Ask(ToHex(end_.transport->address()));
   }
+  buffer_ = source != nullptr ? Buffer::Wrap(source, largest, nullptr)
+                              : Buffer::Allocate(HostAllocator(), largest);
 }
 
 template <typename Ready>

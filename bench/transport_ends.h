@@ -13,7 +13,7 @@
 
 namespace monograph::bench {
 
-// Payloads land in `sink`. Any failure ends the program.
+// Payloads land in `sink`, unless they come by reference. Any failure ends the program.
 class TransportEnd : public MessageHandler {
  public:
   TransportEnd(const TransportFactory& make, char* sink);
@@ -37,7 +37,8 @@ void ServeTransport(const TransportFactory& make, size_t largest, Child::Channel
 
 class TransportClient {
  public:
-  // Payloads come from `source`, of `largest` bytes. The servers run ServeTransport.
+  // Payloads come from `source`, of `largest` bytes; nullptr: from the pool, whose memory the
+  // servers read in place if `make` says so. The servers run ServeTransport.
   TransportClient(const TransportFactory& make, char* source, size_t largest,
                   std::vector<std::unique_ptr<Child>> servers);
 
@@ -55,7 +56,7 @@ class TransportClient {
   std::vector<std::unique_ptr<Child>> servers_;
   TransportEnd end_;
   std::vector<PeerId> peers_;
-  const Buffer buffer_;
+  Buffer buffer_;
 };
 
 }  // namespace monograph::bench
