@@ -1,8 +1,9 @@
 // A tensor from daemon to daemon, and as a feed and a fetch, against bare UCX rendezvous between
 // processes, all memory on huge pages. Ours counts the whole step: the client's message to both
 // daemons, reading the variable, the transfer and both answers. Daemon 1 reads tensors where they
-// lie; "copied": the same with --lanes=^reference. With "TLS" the same between daemons
-// that meet by TLS, as on two hosts, against TensorFlow's gRPC, which sends plain text.
+// lie; "copied": the same with --lanes=^reference; "in place" for the client, too. With "TLS" the
+// same between daemons that meet by TLS, as on two hosts, against TensorFlow's gRPC, which sends
+// plain text.
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -107,17 +108,20 @@ int Main(int argc, char** argv) {
   apart.Start({"--lanes=tls", "--key_file=" + key_file});
   raw.Connect();
   Tensors tensors(daemons, {}), copied(copying, {});
+  SessionOptions with_client;
+  with_client.transport.lanes = "posix,cma,reference";
+  Tensors in_place(daemons, with_client);
   SessionOptions by_tls;
   by_tls.key = key;
   by_tls.transport.lanes = "tls";
   Tensors tls(apart, by_tls);
 
   Report report(args);
-  const auto compare = [&](const Case& c, const std::string& name, const Callable& call,
-                           const std::vector<Tensor>& feeds, std::optional<Goal> goal,
-                           bool ray_has_it) {
+  const auto compare = [&](Tensors& of, const Case& c, const std::string& name,
+                           const Callable& call, const std::vector<Tensor>& feeds,
+                           std::optional<Goal> goal, bool ray_has_it) {
     const auto bytes = static_cast<size_t>(c.bytes);
-    const Side ours = Side::Of("ours", [&] { return tensors.Rate(c, call, feeds) / 1e9; });
+    const Side ours = Side::Of("ours", [&] { return of.Rate(c, call, feeds) / 1e9; });
     std::vector<Side> references = {Side::Of(
         "raw UCX rendezvous", [&] { return raw.Transfer(bytes, 1, 256 * kMiB / c.bytes) / 1e9; })};
     if (tensorflow) references.push_back(tensorflow->AsSide("TensorFlow", name, 4));
@@ -134,23 +138,30 @@ int Main(int argc, char** argv) {
                     Side::Of("64 MiB, copied", [&] { return copied.SecondsOf(64 * kMiB) * 1e6; })},
                    args.Repetitions(20));
   }
+  const auto client_moves = [&](Tensors& of, const Case& c, const std::string& size) {
+    if (args.Wants("feed " + size)) {
+      Tensor fed = Check(Tensor::Allocate(DT_FLOAT, Shape{c.bytes / 4}));
+      std::fill_n(fed.data<float>(), fed.elements(), 1.0f);
+      compare(of, c, "feed " + size, Check(of.session().MakeCallable({c.fed}, {}, {c.fed_there})),
+              {fed}, {}, false);
+    }
+    if (args.Wants("fetch " + size)) {
+      compare(of, c, "fetch " + size, Check(of.session().MakeCallable({}, {c.held})), {}, {},
+              false);
+    }
+  };
   for (const Case& c : tensors.cases()) {
     if (c.bytes == kSmall) continue;
     const std::string size = std::to_string(c.bytes / kMiB) + " MiB";
     if (args.Wants(size)) {
-      compare(c, size, Check(tensors.session().MakeCallable({}, {}, {c.arrived})), {},
+      compare(tensors, c, size, Check(tensors.session().MakeCallable({}, {}, {c.arrived})), {},
               Goal{0.6, Goal::kMin}, true);
     }
-    if (args.Wants("feed " + size)) {
-      Tensor fed = Check(Tensor::Allocate(DT_FLOAT, Shape{c.bytes / 4}));
-      std::fill_n(fed.data<float>(), fed.elements(), 1.0f);
-      compare(c, "feed " + size, Check(tensors.session().MakeCallable({c.fed}, {}, {c.fed_there})),
-              {fed}, {}, false);
-    }
-    if (args.Wants("fetch " + size)) {
-      compare(c, "fetch " + size, Check(tensors.session().MakeCallable({}, {c.held})), {}, {},
-              false);
-    }
+    client_moves(tensors, c, size);
+  }
+  for (const Case& c : in_place.cases()) {
+    if (c.bytes != kSmall)
+      client_moves(in_place, c, std::to_string(c.bytes / kMiB) + " MiB in place");
   }
   for (const Case& c : tls.cases()) {
     const std::string size = std::to_string(c.bytes / kMiB) + " MiB", name = size + ", TLS";
@@ -162,6 +173,7 @@ int Main(int argc, char** argv) {
   }
   Check(tensors.session().Close());
   Check(copied.session().Close());
+  Check(in_place.session().Close());
   Check(tls.session().Close());
   return 0;
 }

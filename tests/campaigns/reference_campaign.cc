@@ -138,6 +138,55 @@ TEST(ReferenceCampaign, WhoeverIsKilledNobodyReadsWrongBytesAndNothingIsLeft) {
   EXPECT_LE(after.shared_bytes, before.shared_bytes + (int64_t{64} << 20));
 }
 
+// Both workers read the variable where it lies, on the parameter server, which goes on adding to
+// it.
+TEST(ReferenceCampaign, AVariableThatIsReadInPlaceIsNeverSeenHalfChanged) {
+  constexpr int64_t kElements = int64_t{2} << 20;
+  constexpr int kSteps = 150;
+  TestCluster cluster;
+  Graph graph = NewGraph();
+  const Scope root(&graph), ps = root.WithDevice(kPs);
+  const Output handle = VarHandle(ps, DT_FLOAT, Shape{kElements}, "", "v");
+  const auto filled = [&](float number) {
+    return Fill(ps, IntsConst(ps, {kElements}), Const(ps, number));
+  };
+  const Operation init = AssignVariable(ps, handle, filled(0.0f));
+  const Operation add = AssignAddVariable(ps, handle, filled(1.0f));
+  const Output value = ReadVariable(ps, handle);
+  Outputs seen;
+  for (const char* reader : {kWorker0, kWorker1}) {
+    const Scope here = root.WithDevice(reader);
+    const Output read = Identity(here, value);
+    seen.push_back(Max(here, read, {0}));
+    seen.push_back(Min(here, read, IntsConst(here, {0})));
+  }
+  ASSERT_TRUE(root.ok()) << root.status();
+  auto session = cluster.Connect(graph);
+  ASSERT_TRUE(session->Run({}, {}, {init}).ok());
+  std::atomic<bool> end{false};
+  std::thread adds([&] {
+    for (int i = 0; i < kSteps; ++i) EXPECT_TRUE(session->Run({}, {}, {add}).ok());
+    end = true;
+  });
+  float last = 0;
+  int looks = 0;
+  while (!end) {
+    const auto values = session->Run({}, seen);
+    EXPECT_TRUE(values.ok()) << values.status();
+    if (!values.ok()) break;
+    const float number = values->at(0).scalar<float>();
+    for (const Tensor& one : *values) EXPECT_EQ(one.scalar<float>(), number);
+    EXPECT_GE(number, last);
+    last = number;
+    ++looks;
+  }
+  adds.join();
+  const auto values = session->Run({}, seen);
+  ASSERT_TRUE(values.ok()) << values.status();
+  EXPECT_EQ(values->at(0).scalar<float>(), static_cast<float>(kSteps));
+  EXPECT_GT(looks, 3);
+}
+
 // Feeds and fetches of a client that takes part.
 TEST(ReferenceCampaign, AClientThatSaysSoFeedsAndFetchesInPlace) {
   constexpr int64_t kElements = int64_t{2} << 20;
