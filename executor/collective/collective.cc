@@ -224,21 +224,24 @@ bool CollectiveManager::Impl::Member::Awaits(uint64_t by, const std::string& tas
 
 bool CollectiveManager::Impl::AwaitsPartsOf(uint64_t session) {
   MutexLock lock(mutex_);
-  const auto awaits = [&](const auto& entry) MG_REQUIRES(mutex_) {
-    const Key& key = entry.first;
-    const OperationPtr& operation = entry.second;
-    if (!operation->started || operation->over) return false;
+  const auto awaits = [&](uint64_t epoch, const CollectiveMembers& of) MG_REQUIRES(mutex_) {
     // Also if the epoch is broken since: rounds that another member has ended go on.
     return std::any_of(members_.begin(), members_.end(), [&](const auto& named) {
       const Member& member = named.second;
-      if (member.epoch != key.epoch || member.session == session) return false;
-      const auto& tasks = operation->members->tasks;
-      return std::any_of(tasks.begin(), tasks.end(), [&](const std::string& task) {
+      if (member.epoch != epoch || member.session == session) return false;
+      return std::any_of(of.tasks.begin(), of.tasks.end(), [&](const std::string& task) {
         return task != host_->task() && member.Awaits(session, task);
       });
     });
   };
-  return std::any_of(operations_.begin(), operations_.end(), awaits);
+  const auto operation_awaits = [&](const auto& entry) MG_REQUIRES(mutex_) {
+    const OperationPtr& operation = entry.second;
+    return operation->started && !operation->over && awaits(entry.first.epoch, *operation->members);
+  };
+  return std::any_of(operations_.begin(), operations_.end(), operation_awaits) ||
+         std::any_of(entered_.begin(), entered_.end(),
+                     [&](const Request& request)
+                         MG_REQUIRES(mutex_) { return awaits(request->epoch, *request->members); });
 }
 
 // ---- arrivals
@@ -486,6 +489,10 @@ void CollectiveManager::Impl::Stop() {
     forming_.clear();
     members_.clear();
     withheld_.clear();
+    for (Request& request : std::exchange(entered_, {})) {
+      request->ended = status;
+      actions.broken.push_back(std::move(request));
+    }
   }
   Do(&actions);
   if (timer.joinable()) timer.join();
@@ -497,6 +504,13 @@ CollectiveManager::CollectiveManager(CollectiveHost* host, ThreadPools* pools)
     : impl_(std::make_shared<Impl>(host, pools)) {}
 CollectiveManager::~CollectiveManager() = default;
 void CollectiveManager::Start(std::shared_ptr<CollectiveRequest> request) { impl_->Start(request); }
+void CollectiveManager::Enter(const std::shared_ptr<CollectiveRequest>& request) {
+  request->enters = true;
+  impl_->Start(request);
+}
+void CollectiveManager::Leave(const std::shared_ptr<CollectiveRequest>& request) {
+  impl_->Leave(request);
+}
 void CollectiveManager::Cancel(const std::shared_ptr<CollectiveRequest>& request) {
   impl_->Cancel(request);
 }

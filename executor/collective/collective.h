@@ -87,7 +87,7 @@ struct CollectiveRequest {
   int group_size = 0;
   int group_key = 0;
   int instance_key = 0;
-  // Tells apart operations of one instance in one step, where `members` are given.
+  // Tells apart operations of one instance in one round, where `members` are given or `entered` is.
   uint8_t meeting = 0;
   std::shared_ptr<const CollectiveMembers> members;  // nullptr: to be found
   DType dtype = DT_INVALID;
@@ -101,12 +101,23 @@ struct CollectiveRequest {
   // Called once, on any thread, perhaps inside the call. The outputs (reduce: one for each input;
   // else one) may share memory with those of other members.
   std::function<void(const Status&, std::vector<Tensor> outputs)> done;
+  // Of a request that enters: called at most once, on any thread, if the group's epoch ends before
+  // Leave. It may come before `done`.
+  std::function<void(const Status&)> broken;
+  // The request that has entered the round in which this one takes part; nullptr: none has.
+  std::shared_ptr<CollectiveRequest> entered;
 
   // Set by the manager.
   uint64_t session = 0;
   bool cancelled = false;
   int rank = -1;  // while it takes part in an operation
   std::chrono::steady_clock::time_point deadline;
+  // Of one that enters: the round and, by rank, CollectiveHost::LinkOf.
+  bool enters = false;
+  bool epoch_breaks = false;  // if an operation of the round fails
+  uint64_t epoch = 0, round = 0;
+  std::vector<std::string> links;
+  Status ended;  // how the epoch did, before Leave
 };
 
 // What the manager needs of its worker. Thread-safe.
@@ -119,6 +130,10 @@ class CollectiveHost {
   // By task: a number that names its host; 0: not known.
   virtual std::vector<uint64_t> HostsOf(uint64_t session,
                                         const std::vector<std::string>& tasks) const = 0;
+  // DeviceInfo::link of a device of this task, for other members of its groups.
+  virtual std::string LinkOf(uint64_t /*session*/, const std::string& /*device*/) const {
+    return "";
+  }
   // Unavailable, and `done` is not called, if the session or the task is not there.
   virtual Status SendCollective(uint64_t session, std::string_view task, StepMessage message,
                                 Payload payload, Done done) = 0;
@@ -131,6 +146,14 @@ class CollectiveManager {
   ~CollectiveManager();  // REQUIRES: Stop was called
 
   void Start(std::shared_ptr<CollectiveRequest> request);
+  // Of a group that is found: joins it and takes this member's place in its next round, as Start,
+  // but begins nothing. When `done` is called with OK, `members`, `links`, `epoch` and `round` of
+  // the request are set, and the member can meet the others of the round, any number of times, by
+  // requests with `entered` and a `meeting` of their own. This way a member learns who the others
+  // are before it chooses how to exchange with them (executor/gpu/members.h).
+  void Enter(const std::shared_ptr<CollectiveRequest>& request);
+  // What the request entered is over for this member.
+  void Leave(const std::shared_ptr<CollectiveRequest>& request);
   // The request's step was aborted: its operation fails, unless it is over.
   void Cancel(const std::shared_ptr<CollectiveRequest>& request);
 

@@ -74,6 +74,7 @@ void CollectiveManager::Impl::Join(Member* member, const Request& request, Actio
   message.index = static_cast<uint32_t>(request->group_size);
   message.timeout_ms = Milliseconds(request->timeout);
   message.device = request->device;
+  message.text = host_->LinkOf(request->session, request->device);
   if (member->leader == host_->task()) {
     HandleJoin(request->session, host_->task(), request->group_key, message, actions);
   } else {
@@ -153,7 +154,7 @@ void CollectiveManager::Impl::HandleJoin(uint64_t session, const std::string& ta
   const int size = static_cast<int>(message.index);
   if (forming.joined.empty()) forming.size = size;
   const milliseconds timeout(message.timeout_ms);
-  forming.joined[message.device] = {session, task, timeout, Clock::now() + timeout};
+  forming.joined[message.device] = {session, task, timeout, Clock::now() + timeout, message.text};
   WakeTimer();
   const auto take = [&]() MG_REQUIRES(mutex_) {
     const std::map<std::string, Joiner> joined = std::move(forming.joined);
@@ -183,6 +184,7 @@ void CollectiveManager::Impl::HandleJoin(uint64_t session, const std::string& ta
   for (const std::string& device : devices) {
     list.PutBytes(device);
     list.Put(joined.at(device).session);
+    list.PutBytes(joined.at(device).link);
   }
   const Payload payload = PayloadOf(list.Take());
   CollectiveMessage answer;
@@ -198,12 +200,13 @@ void CollectiveManager::Impl::HandleJoin(uint64_t session, const std::string& ta
 void CollectiveManager::Impl::HandleFormed(uint64_t session, int32_t group,
                                            const CollectiveMessage& message, const Payload& payload,
                                            Actions* actions) {
-  std::vector<std::string> devices;
+  std::vector<std::string> devices, links;
   std::vector<uint64_t> sessions;
   Decoder in(std::string_view(static_cast<const char*>(payload.data()), payload.bytes));
   while (in.ok() && !in.rest().empty()) {
     devices.emplace_back(in.GetBytes());
     sessions.push_back(in.Get<uint64_t>());
+    links.emplace_back(in.GetBytes());
   }
   Result<Members> members = MakeCollectiveMembers(std::move(devices));
   const auto found = members_.find({group, message.device});
@@ -220,6 +223,7 @@ void CollectiveManager::Impl::HandleFormed(uint64_t session, int32_t group,
     member.one_session = message.index != 0;
     member.members = members.value();
     member.sessions = std::move(sessions);
+    member.links = std::move(links);
     member.rounds.clear();
     member.last_step = 0;
     member.broken = Status();
@@ -299,6 +303,11 @@ CollectiveManager::Impl::Rounds CollectiveManager::Impl::EndedRounds(const Membe
     uint64_t& round = ended[it->first.instance];
     round = std::min(round, it->first.round - 1);
   }
+  for (const Request& request : entered_) {
+    if (request->epoch != member.epoch) continue;
+    uint64_t& round = ended[request->instance_key];
+    round = std::min(round, request->round - 1);
+  }
   return ended;
 }
 
@@ -329,6 +338,14 @@ void CollectiveManager::Impl::Break(uint64_t epoch, const Status& why, bool tell
     }
   }
   if (!known && !tell) Remember(&broken_, epoch, status, kBrokenKept);
+  std::erase_if(entered_, [&](const Request& request) {
+    const auto round = ended.find(request->instance_key);
+    if (request->epoch != epoch || (round != ended.end() && request->round <= round->second))
+      return false;
+    request->ended = status;
+    actions->broken.push_back(request);
+    return true;
+  });
   // End the operations of the epoch, including those for which data came before their own member
   // began.
   std::vector<OperationPtr> pending;

@@ -55,6 +55,7 @@ class CollectiveManager::Impl : public std::enable_shared_from_this<CollectiveMa
   Impl(CollectiveHost* host, ThreadPools* pools) : host_(host), pools_(pools) {}
 
   void Start(const Request& request);
+  void Leave(const Request& request);
   void Cancel(const Request& request);
   void StepBegins(uint64_t session, uint64_t step, const CollectiveHome* home);
   void StepEnds(uint64_t session, uint64_t step, bool ok);
@@ -91,6 +92,7 @@ class CollectiveManager::Impl : public std::enable_shared_from_this<CollectiveMa
     std::vector<OperationPtr> enqueue;  // threads to start at work
     std::vector<OperationPtr> work;     // for this thread
     std::vector<End> ends;
+    std::vector<Request> broken;  // whose epoch has ended
   };
 
   // One own device in a group that is found.
@@ -103,6 +105,7 @@ class CollectiveManager::Impl : public std::enable_shared_from_this<CollectiveMa
     bool one_session = false;
     Members members;
     std::vector<uint64_t> sessions;  // by rank: whose steps it is in, and its parts come by
+    std::vector<std::string> links;  // by rank
     // Parts of a member on `task` come by `by`, a session.
     bool Awaits(uint64_t by, const std::string& task) const;
     std::map<int, uint64_t> rounds;  // by instance
@@ -127,6 +130,7 @@ class CollectiveManager::Impl : public std::enable_shared_from_this<CollectiveMa
     std::string task;
     std::chrono::milliseconds timeout{0};
     Clock::time_point deadline;
+    std::string link;
   };
   struct Forming {
     int size = 0;
@@ -263,6 +267,7 @@ class CollectiveManager::Impl : public std::enable_shared_from_this<CollectiveMa
   // By session and step.
   std::map<std::pair<uint64_t, uint64_t>, OpenStep> open_ MG_GUARDED_BY(mutex_);
   std::vector<Request> held_ MG_GUARDED_BY(mutex_);  // wait for an earlier step to begin the same
+  std::vector<Request> entered_ MG_GUARDED_BY(mutex_);  // and not left, their epoch not ended
   std::vector<Withheld> withheld_ MG_GUARDED_BY(mutex_);
   std::map<uint64_t, std::vector<std::string>> lost_ MG_GUARDED_BY(mutex_);  // tasks, by session
   std::map<uint64_t, std::shared_ptr<collective::ParkedCount>> parked_

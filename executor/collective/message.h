@@ -8,10 +8,12 @@
 //                       dims:u8 dim:i64*dims for a gather or a broadcast
 //          | 2 piece    payload = a piece of the input of `rank`; index = which one
 //          | 3 sum      payload = a piece of the result; index = which one
-//          | 4 join     a device wants to become a member; index = group size
+//          | 4 join     a device wants to become a member; index = group size; text = its
+//                       DeviceInfo::link
 //          | 5 leave    it no longer does
 //          | 6 formed   the leader's answer; index = 1 if one session drives all;
-//                       payload = members, in rank order: (length:u32 bytes)*
+//                       payload = members, in rank order, with their session and link:
+//                       (length:u32 bytes session:u64 length:u32 bytes)*
 //          | 7 refused  the leader's other answer; index = code
 //          | 8 broken   the epoch is over; index = code; payload = but for the rounds up to these,
 //                       which the sender has ended: (instance:i32 round:u64)*
@@ -65,7 +67,7 @@ struct CollectiveMessage {
   DType dtype = DT_INVALID;  // kWhole of a gather or a broadcast
   Shape shape;
   std::string device;     // kJoin .. kRefused, kAsk
-  std::string text;       // kRefused, kBroken, kHere
+  std::string text;       // kJoin, kRefused, kBroken, kHere
   std::string lost_task;  // kRefused, kBroken
 
   // What kRefused and kBroken say: `index` is the code. SetFailure REQUIRES: not OK.

@@ -66,6 +66,7 @@ void CollectiveManager::Impl::Do(Actions* actions) {
     pools_->Enqueue(&RunTask, new Task(shared_from_this(), std::move(operation)), 0, session);
   }
   for (Actions::End& end : actions->ends) end.request->done(end.status, std::move(end.outputs));
+  for (const Request& request : actions->broken) request->broken(request->ended);
   for (const OperationPtr& operation : actions->work) Work(operation);
 }
 
@@ -166,6 +167,14 @@ void CollectiveManager::Impl::Start(const Request& request) {
     request->deadline = Clock::now() + request->timeout;
     if (stopped_ || request->cancelled) {
       actions.ends.push_back({request, Cancelled("the step was aborted").AsDerived(), {}});
+    } else if (const CollectiveRequest* round = request->entered.get(); round != nullptr) {
+      const Key key{round->epoch, round->round, request->group_key, request->instance_key,
+                    request->meeting};
+      if (round->ended.ok()) {
+        Begin(request, key, round->members, round->epoch_breaks, &actions);
+      } else {
+        actions.ends.push_back({request, round->ended, {}});
+      }
     } else if (request->members != nullptr) {
       const Key key{request->session, request->step, request->group_key, request->instance_key,
                     request->meeting};
@@ -186,7 +195,19 @@ void CollectiveManager::Impl::RunInEpoch(int32_t group, Member* member, const Re
   Key key{member->epoch, request->step, group, request->instance_key};
   if (!member->one_session) key.round = ++member->rounds[request->instance_key];
   member->last_step = std::max(member->last_step, request->step);
-  Begin(request, key, member->members, !member->one_session, actions);
+  if (!request->enters) return Begin(request, key, member->members, !member->one_session, actions);
+  request->members = member->members;
+  request->links = member->links;
+  request->epoch = key.epoch;
+  request->round = key.round;
+  request->epoch_breaks = !member->one_session;
+  entered_.push_back(request);
+  actions->ends.push_back({request, Status(), {}});
+}
+
+void CollectiveManager::Impl::Leave(const Request& request) {
+  MutexLock lock(mutex_);
+  std::erase(entered_, request);
 }
 
 void CollectiveManager::Impl::Begin(const Request& request, const Key& key, const Members& members,

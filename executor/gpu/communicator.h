@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 
+#include "base/dtype.h"
 #include "base/status.h"
 
 namespace monograph {
@@ -26,6 +27,11 @@ class Communicator {
     void* data;
     size_t bytes;
   };
+  struct Sum {
+    const void* data;
+    void* result;
+    size_t elements;
+  };
 
   // Ends what is under way, as Abort.
   virtual ~Communicator() = default;
@@ -37,6 +43,10 @@ class Communicator {
   // Enqueues on Queue::kMembers all of these together. What one rank sends to another comes in the
   // order of its list. REQUIRES: Ready gave true.
   virtual Status Exchange(std::span<const Send> sends, std::span<const Receive> receives) = 0;
+  // Enqueues on Queue::kMembers the sums of all members' data, together, in whatever order of
+  // additions the library takes: every member gets the same bits, but not those of another way or
+  // perhaps another run. Float, double, half, bfloat16. REQUIRES: Ready gave true.
+  virtual Status AllReduce(DType dtype, std::span<const Sum> sums) = 0;
   // What is enqueued ends soon, with anything in its memory. Nothing but the destructor may follow.
   virtual void Abort() = 0;
   // The same where the device's context is lost, in which nothing can be ended: what the library
@@ -50,6 +60,8 @@ class Communicators {
   virtual ~Communicators() = default;
   // The name of a communicator that does not exist yet, for all its members. Any thread.
   virtual Result<std::string> NewId() = 0;
+  // Whether sums may be made by AllReduce (GpuOptions::deterministic is false). Any thread.
+  virtual bool any_order() const = 0;
   // Begins to join it as `rank` of `size`.
   virtual Result<std::unique_ptr<Communicator>> Join(const std::string& id, int rank, int size) = 0;
 };

@@ -153,21 +153,23 @@ class Lowering {
   }
 
   // Whether a collective can go from GPU to GPU (executor/gpu/members.h). All members decide alike:
-  // they know the same links.
+  // they know the same links. Where the members are found at run time, it is the kernel that then
+  // decides.
   Status FindDirectWay(NodeId id) {
     Info& node = at(id);
     const auto* collective = dynamic_cast<const CollectiveKernel*>(node.kernel.get());
-    if (collective == nullptr || collective->members() == nullptr ||
-        collective->manager() == nullptr || options_.links == nullptr)
+    if (collective == nullptr || collective->manager() == nullptr || options_.links == nullptr)
       return Status();
+    const DType dtype = graph_.dtype({id, 0});
+    // Tensors of int32 lie in host memory.
+    const bool floats = IsFloating(dtype);
+    if (!(floats || dtype == DT_INT64)) return Status();
+    if (collective->members() == nullptr) return FindDirectWayAtRunTime(id, *collective);
     const CollectiveMembers& members = *collective->members();
     const bool gpus = std::all_of(
         members.devices.begin(), members.devices.end(),
         [](const std::string& device) { return device.find("/device:GPU:") != std::string::npos; });
-    const DType dtype = graph_.dtype({id, 0});
-    // Tensors of int32 lie in host memory.
-    const bool floats = IsFloating(dtype);
-    if (!gpus || members.size() < 2 || !(floats || dtype == DT_INT64)) return Status();
+    if (!gpus || members.size() < 2) return Status();
     std::string why = WhyNoLink(members, *options_.links);
     const std::string merge = collective->merge_op();
     if (why.empty() && !merge.empty()) {
@@ -184,15 +186,28 @@ class Lowering {
       }
     }
     node.direct = why.empty();
-    std::string text = "collectives of " + members.devices.front() + " and " +
-                       std::to_string(members.size() - 1) + " other GPUs go ";
-    if (node.direct) {
-      const std::string& link = options_.links->at(members.devices.front());
-      text += "from GPU to GPU by " + link.substr(0, link.find('/'));
-    } else {
-      text += "through host memory: " + why;
-    }
+    const std::string text = DescribeWay(members, *options_.links, why);
     if (told_.insert(text).second) LogInfo(text);
+    return Status();
+  }
+
+  // A reduction that the GPU cannot merge stays on the host, on all members: they are of one build.
+  Status FindDirectWayAtRunTime(NodeId id, const CollectiveKernel& collective) {
+    Info& node = at(id);
+    if (!ReachesAny(DeviceOf(node.gpu), *options_.links)) return Status();
+    const std::string merge = collective.merge_op();
+    if (!merge.empty()) {
+      if (!IsFloating(graph_.dtype({id, 0})) || collective.divides()) return Status();
+      // Where only the step knows the number of members they are merged one by one, which gives the
+      // same bits.
+      const auto ranks = graph_.attrs(id).GetOr<int64_t>("group_size", 0);
+      if (ranks == 1) return Status();
+      Result<DeviceMerge> made = MakeMerge(id, merge, ranks == 0 ? 2 : static_cast<int>(ranks));
+      if (!made.ok()) return Status();
+      node.merge = std::move(made).value();
+      node.merge.all_at_once = node.merge.all_at_once && ranks != 0;
+    }
+    node.direct = true;
     return Status();
   }
 
@@ -203,6 +218,7 @@ class Lowering {
     MG_ASSIGN_OR_RETURN(const OpDef* def, graph_.registry().Require(op));
     const std::string& number_attr = def->inputs().front().number_attr;
     merge.all_at_once = !number_attr.empty();
+    merge.adds = op == "AddN";
     const DType dtype = graph_.dtype({id, 0});
     Graph alone(&graph_.registry());
     const Attrs argument{{"T", dtype}, {"index", int64_t{0}}};

@@ -21,12 +21,13 @@ struct MemberRow {
   uint64_t signature = 0;  // of what members must agree on
   uint64_t current = 0;    // the communicator that it has; 0: none
   bool sends = false;      // a broadcast's sender
+  bool any_order = false;  // Communicators::any_order
   Shape shape;             // of the first input
 };
 
 struct MemberOperation : Arrival, std::enable_shared_from_this<MemberOperation> {
   enum class State {
-    kRollCall,  // not all are there
+    kRollCall,  // not all are there; or it goes through the host
     kNumbers,   // all are; its place in the order is not known
     kWaits,     // it is; it is not its turn
     kUnderWay,  // the members thread has it, then the device
@@ -41,6 +42,11 @@ struct MemberOperation : Arrival, std::enable_shared_from_this<MemberOperation> 
   Done done;
   std::vector<Tensor> inputs, outputs;
   Buffer scratch;
+  // Of a group that was found: what entered its round.
+  std::shared_ptr<CollectiveRequest> entry;
+  // Through the host: which way it is copied next, and what is there.
+  bool down = false;
+  std::vector<Tensor> on_host;
   EventId ready = -1;  // the inputs are there
   int rank = -1;
 
@@ -48,6 +54,7 @@ struct MemberOperation : Arrival, std::enable_shared_from_this<MemberOperation> 
   State state = State::kRollCall;
   bool cancelled = false;
   std::shared_ptr<CollectiveRequest> meeting;  // under way: kRollCall, kNumbers
+  Status broken;                               // how the epoch of a group that was found ended
   LaunchOrder<MemberOperationPtr>::Place place;
   uint64_t left_out = 0;      // of the group, when it was announced
   std::optional<Status> met;  // a meeting that the members thread waits for is over
@@ -70,7 +77,7 @@ struct MemberOperation : Arrival, std::enable_shared_from_this<MemberOperation> 
   }
   void Arrived(const Status& status) override {
     const MemberOperationPtr keep = std::move(self);
-    members->Passed(keep, status);
+    down ? members->OnHost(keep, status) : members->Passed(keep, status);
   }
 };
 

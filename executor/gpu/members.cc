@@ -1,5 +1,6 @@
 // A collective from GPU to GPU, as far as it happens on the host: Begin records that the inputs are
-// ready and writes this member's row (Announce); Heard checks the rows of all members; Numbered
+// ready; where members are to be found, Enter finds them and Entered chooses the way. Announce
+// writes this member's row; Heard checks the rows of all members; Numbered
 // fixes the place in the order of launches. From there the members thread goes on
 // (members_thread.cc, members_exchange.cc), and Passed ends the collective when the device has done
 // it. All agreement is reached on the host, where there are deadlines and a member that is missing
@@ -22,12 +23,13 @@ using collective::GroupName;
 namespace {
 
 // A row as bytes:
-//   signature:u64 current:u64 sends:u8 dims:u8 dim:i64*dims
+//   signature:u64 current:u64 sends:u8 any_order:u8 dims:u8 dim:i64*dims
 std::string EncodeRow(const MemberRow& row) {
   Encoder out;
   out.Put(row.signature);
   out.Put(row.current);
   out.Put(static_cast<uint8_t>(row.sends));
+  out.Put(static_cast<uint8_t>(row.any_order));
   out.Put(static_cast<uint8_t>(row.shape.rank()));
   for (int i = 0; i < row.shape.rank(); ++i) out.Put(row.shape.dim(i));
   return out.Take();
@@ -41,6 +43,7 @@ Result<std::vector<MemberRow>> DecodeRows(std::string_view bytes, int ranks) {
     row.signature = in.Get<uint64_t>();
     row.current = in.Get<uint64_t>();
     row.sends = in.Get<uint8_t>() != 0;
+    row.any_order = in.Get<uint8_t>() != 0;
     std::vector<int64_t> dims(in.Get<uint8_t>());
     for (int64_t& dim : dims) dim = in.Get<int64_t>();
     if (std::any_of(dims.begin(), dims.end(), [](int64_t dim) { return dim < 0; }) ||
@@ -81,6 +84,24 @@ std::string WhyNoLink(const CollectiveMembers& members, const DeviceLinks& links
   return "";
 }
 
+std::string DescribeWay(const CollectiveMembers& members, const DeviceLinks& links,
+                        const std::string& why_not) {
+  std::string text = "collectives of " + members.devices.front() + " and " +
+                     std::to_string(members.size() - 1) + " other GPUs go ";
+  if (!why_not.empty()) return text + "through host memory: " + why_not;
+  const std::string& link = links.at(members.devices.front());
+  return text + "from GPU to GPU by " + link.substr(0, link.find('/'));
+}
+
+bool ReachesAny(const std::string& device, const DeviceLinks& links) {
+  const auto own = links.find(device);
+  if (own == links.end()) return false;
+  return std::any_of(links.begin(), links.end(), [&](const auto& other) {
+    return other.second != own->second && other.second.substr(0, other.second.find('/')) ==
+                                              own->second.substr(0, own->second.find('/'));
+  });
+}
+
 std::shared_ptr<GpuMembers> GpuMembers::Of(GpuDevice* device) {
   return std::static_pointer_cast<GpuMembers>(
       device->members([device] { return std::make_shared<GpuMembers>(device); }));
@@ -89,7 +110,13 @@ std::shared_ptr<GpuMembers> GpuMembers::Of(GpuDevice* device) {
 GpuMembers::~GpuMembers() { MG_CHECK(!thread_.joinable()); }
 
 void GpuMembers::Begin(const MemberOperationPtr& operation) {
-  if (const Status status = Announce(operation); !status.ok()) {
+  const CollectiveRequest& request = *operation->request;
+  Status status = MarkInputs(*operation);
+  if (status.ok() && request.members == nullptr) {
+    return request.group_size == 1 ? Alone(operation) : Enter(operation);
+  }
+  if (status.ok()) status = Announce(operation);
+  if (!status.ok()) {
     {
       MutexLock lock(mutex_);
       operation->state = MemberOperation::State::kOver;
@@ -99,7 +126,123 @@ void GpuMembers::Begin(const MemberOperationPtr& operation) {
   operation->manager->Start(operation->meeting);
 }
 
-// Records the event behind the inputs, and makes the request for the roll call.
+// Records the event behind the inputs.
+Status GpuMembers::MarkInputs(MemberOperation& op) {
+  StreamDriver& driver = device_.driver();
+  {
+    MutexLock lock(mutex_);
+    if (!events_.empty()) {
+      op.ready = events_.back();
+      events_.pop_back();
+    }
+  }
+  if (op.ready < 0) {
+    MG_ASSIGN_OR_RETURN(op.ready, driver.MakeEvent(/*timed=*/false));
+  }
+  return device_.Issue(Queue::kCompute, [&] { return driver.Record(op.ready, Queue::kCompute); });
+}
+
+// A group of one member: the outputs are the inputs, once they are there.
+void GpuMembers::Alone(const MemberOperationPtr& operation) {
+  MemberOperation& op = *operation;
+  if (op.inputs.empty())
+    return End(operation, InvalidArgument("a group of one member has nobody to send"));
+  op.outputs = op.inputs;
+  op.self = operation;
+  StreamDriver& driver = device_.driver();
+  const Status status = device_.IssueAndAwait(
+      Queue::kMembers, operation.get(),
+      [&] { return driver.Wait(Queue::kMembers, driver, op.ready); }, [](EventId, uint64_t) {});
+  if (!status.ok()) {
+    op.self = nullptr;
+    Passed(operation, status);
+  }
+}
+
+void GpuMembers::Enter(const MemberOperationPtr& operation) {
+  MemberOperation& op = *operation;
+  const auto entry = std::make_shared<CollectiveRequest>();
+  entry->kind = op.request->kind;
+  entry->op = op.request->op;
+  entry->device = op.request->device;
+  entry->session = op.request->session;
+  entry->step = op.request->step;
+  entry->group_size = op.request->group_size;
+  entry->group_key = op.request->group_key;
+  entry->instance_key = op.request->instance_key;
+  entry->timeout = op.request->timeout;
+  entry->done = [self = shared_from_this(), operation](const Status& status, std::vector<Tensor>) {
+    self->Entered(operation, status);
+  };
+  entry->broken = [self = shared_from_this(), operation](const Status& status) {
+    self->Broken(operation, status);
+  };
+  {
+    MutexLock lock(mutex_);
+    op.entry = op.meeting = entry;
+    entry->cancelled = op.cancelled;
+  }
+  op.manager->Enter(entry);
+}
+
+// The members are known, and so is which way they all go.
+void GpuMembers::Entered(const MemberOperationPtr& operation, const Status& status) {
+  MemberOperation& op = *operation;
+  Status failure;
+  {
+    MutexLock lock(mutex_);
+    op.meeting = nullptr;
+    failure = MayGoOn(op, status);
+  }
+  if (failure.ok()) {
+    const CollectiveMembers& members = *op.entry->members;
+    op.request->members = op.entry->members;
+    DeviceLinks links;
+    for (size_t rank = 0; rank < op.entry->links.size(); ++rank) {
+      if (!op.entry->links[rank].empty()) links[members.devices[rank]] = op.entry->links[rank];
+    }
+    const std::string why = WhyNoLink(members, links);
+    const std::string way = DescribeWay(members, links, why);
+    {
+      MutexLock lock(mutex_);
+      if (told_.insert(way).second) LogInfo(way);
+    }
+    if (!why.empty()) return ThroughHost(operation);
+    failure = Announce(operation);
+  }
+  if (failure.ok()) return op.manager->Start(op.meeting);
+  {
+    MutexLock lock(mutex_);
+    op.state = MemberOperation::State::kOver;
+  }
+  End(operation, failure);
+}
+
+// The epoch of the group is over. A meeting that is under way ends by itself.
+void GpuMembers::Broken(const MemberOperationPtr& operation, const Status& status) {
+  MemberOperation& op = *operation;
+  bool over = false;
+  {
+    MutexLock lock(mutex_);
+    op.broken = status;
+    if (op.state == MemberOperation::State::kWaits) {
+      order_.Remove(op.place);
+      op.state = MemberOperation::State::kOver;
+      LeaveOut(op);
+      over = true;
+    }
+    Wake();
+  }
+  if (over) End(operation, status);
+}
+
+void GpuMembers::NeedThread() {
+  if (thread_.joinable()) return;
+  thread_ = StartThread("mg-gpu" + std::to_string(device_.info().name.id) + "-peers",
+                        [this] { Thread(); });
+}
+
+// Makes the request for the roll call.
 Status GpuMembers::Announce(const MemberOperationPtr& operation) {
   MemberOperation& op = *operation;
   const CollectiveRequest& request = *op.request;
@@ -113,23 +256,10 @@ Status GpuMembers::Announce(const MemberOperationPtr& operation) {
                            std::to_string(request.group_size));
   }
   op.rank = static_cast<int>(place - devices.begin());
-  StreamDriver& driver = device_.driver();
-  {
-    MutexLock lock(mutex_);
-    if (!events_.empty()) {
-      op.ready = events_.back();
-      events_.pop_back();
-    }
-  }
-  if (op.ready < 0) {
-    MG_ASSIGN_OR_RETURN(op.ready, driver.MakeEvent(/*timed=*/false));
-  }
-  MG_RETURN_IF_ERROR(
-      device_.Issue(Queue::kCompute, [&] { return driver.Record(op.ready, Queue::kCompute); }));
-
   MemberRow row;
   row.signature = collective::SignatureOf(request);
   row.sends = request.kind == CollectiveKind::kBroadcast && !op.inputs.empty();
+  row.any_order = device_.driver().communicators()->any_order();
   if (!op.inputs.empty()) row.shape = op.inputs[0].shape();
   op.request->inputs.clear();
   MutexLock lock(mutex_);
@@ -137,10 +267,7 @@ Status GpuMembers::Announce(const MemberOperationPtr& operation) {
   const Group& group = groups_[devices];
   if (group.connection != nullptr && !group.connection->closed) row.current = group.connection->key;
   op.left_out = group.left_out;
-  if (!thread_.joinable()) {
-    thread_ = StartThread("mg-gpu" + std::to_string(device_.info().name.id) + "-peers",
-                          [this] { Thread(); });
-  }
+  NeedThread();
   op.meeting = MeetingFor(op, Meeting::kRollCall, EncodeRow(row));
   op.meeting->done = [self = shared_from_this(), operation](const Status& status,
                                                             std::vector<Tensor> outputs) {
@@ -164,6 +291,7 @@ std::shared_ptr<CollectiveRequest> GpuMembers::MeetingFor(const MemberOperation&
   call->instance_key = request.instance_key;
   call->meeting = static_cast<uint8_t>(meeting);
   call->members = request.members;
+  call->entered = op.entry;
   call->dtype = DT_UINT8;
   call->timeout = request.timeout;
   call->inputs.push_back(TensorOf(row));
@@ -181,7 +309,7 @@ void GpuMembers::LeaveOut(MemberOperation& op) {
 Status GpuMembers::MayGoOn(const MemberOperation& op, const Status& status) const {
   if (status.ok() && (stopped_ || op.cancelled))
     return Cancelled("the step was aborted").AsDerived();
-  return status;
+  return status.ok() ? op.broken : status;
 }
 
 void GpuMembers::Heard(const MemberOperationPtr& operation, const Status& status,
@@ -216,8 +344,11 @@ void GpuMembers::Heard(const MemberOperationPtr& operation, const Status& status
     failure = MayGoOn(op, failure);
     if (failure.ok()) {
       const CollectiveRequest& request = *op.request;
+      const bool found = op.entry != nullptr;
       op.place = order_.Propose(
-          {request.session, request.step, request.group_key, request.instance_key}, operation);
+          {found ? op.entry->epoch : request.session, found ? op.entry->round : request.step,
+           request.group_key, request.instance_key},
+          operation);
       op.state = MemberOperation::State::kNumbers;
       Encoder number;
       number.Put(op.place.first);
@@ -297,7 +428,7 @@ void GpuMembers::Passed(const MemberOperationPtr& operation, const Status& statu
     std::erase(under_way_, operation);
     operation->state = MemberOperation::State::kOver;
     ended = operation->failure.ok() ? status : operation->failure;
-    if (ended.ok() && operation->connection->broken)
+    if (ended.ok() && operation->connection != nullptr && operation->connection->broken)
       ended = Aborted("the members' GPUs were disconnected").AsDerived();
     Wake();
   }
@@ -310,11 +441,15 @@ void GpuMembers::End(const MemberOperationPtr& operation, const Status& status) 
   for (size_t i = 0; i < op.outputs.size() && status.ok(); ++i)
     op.context->set_output(static_cast<int>(i), std::move(op.outputs[i]));
   op.inputs.clear();
+  op.request->inputs.clear();
   op.outputs.clear();
+  op.on_host.clear();
   op.scratch = Buffer();
   op.rows.clear();
+  if (op.entry != nullptr) op.manager->Leave(op.entry);
   {
     MutexLock lock(mutex_);
+    op.entry = nullptr;  // which holds the operation
     op.connection = nullptr;
     if (op.ready >= 0) events_.push_back(std::exchange(op.ready, -1));
   }

@@ -1,6 +1,8 @@
 // Collectives that go from GPU to GPU, without the host's memory.
 //
 //   the plan's thread   the inputs are on the GPU, or will be: an event is recorded on kCompute
+//   entering            a group whose members are found at run time (one client per worker) forms: each
+//                       now knows the others and their links. Is one without, all go through the host
 //   roll call           the members meet as in any collective (executor/collective/collective.h): each gathers
 //                       a row of every other. Whoever does not come is named, by a deadline
 //   numbers             all are there: they meet again, to agree on the collective's place in the
@@ -9,7 +11,8 @@
 //                       another exchange
 //   completing thread   the device has done it: the kernel is done
 //
-// Sums are made in rank order, as in host memory: each rank gets all inputs of its share of the
+// Sums are made in rank order, unless all members allow any (Communicators::any_order), as in host
+// memory: each rank gets all inputs of its share of the
 // elements, merges them by the device's own kernels, and sends the result to the others. A
 // ring would add up in another order for each share. Each GPU would send as many bytes; of them
 // more leave a node here, where it has several GPUs (docs/gpu.md).
@@ -19,6 +22,12 @@
 // one of collectives matters. A place in the order is asked for only when all members are there: a
 // member that waits for the result of another collective keeps that one from its place no longer
 // than a message takes.
+//
+// Groups that are found. Every meeting is one of the round that the member entered
+// (CollectiveManager::Enter), so that epochs, the order of rounds and failures are those of host
+// memory; their end reaches what is under way on the GPU, too (Broken). Which way a group goes
+// follows from the links that its members have told when they joined, so all choose alike. Through
+// the host a member copies its inputs there and the outputs back by itself (ThroughHost).
 //
 // Communicators. A row names the communicator that the member has. If all have the same it is used;
 // else the members meet once more, when it is the collective's turn, and make one by an id of rank
@@ -31,6 +40,7 @@
 #pragma once
 
 #include <chrono>
+#include <deque>
 #include <map>
 #include <memory>
 #include <set>
@@ -57,11 +67,18 @@ using DeviceLinks = std::map<std::string, std::string>;
 
 // Empty if all of these devices reach each other without the host; else why not, in words.
 std::string WhyNoLink(const CollectiveMembers& members, const DeviceLinks& links);
+// Which way their collectives go, for the log. `why_not`: of WhyNoLink, or another reason.
+std::string DescribeWay(const CollectiveMembers& members, const DeviceLinks& links,
+                        const std::string& why_not);
+// Whether `device` reaches any other one: if not, no group of it that is found goes from GPU to
+// GPU.
+bool ReachesAny(const std::string& device, const DeviceLinks& links);
 
 // Merges on the device, in rank order.
 struct DeviceMerge {
   std::unique_ptr<Kernel> kernel;  // nullptr: nothing is merged
   bool all_at_once = false;        // it takes all ranks; else two
+  bool adds = false;               // it is a sum
 };
 
 // One member's part in one collective.
@@ -98,6 +115,11 @@ class GpuMembers : public DeviceWork, public std::enable_shared_from_this<GpuMem
     uint64_t left_out = 0;  // collectives that others may have launched
   };
 
+  Status MarkInputs(MemberOperation& operation);
+  void Alone(const MemberOperationPtr& operation);
+  void Enter(const MemberOperationPtr& operation);
+  void Entered(const MemberOperationPtr& operation, const Status& status);
+  void Broken(const MemberOperationPtr& operation, const Status& status);
   Status Announce(const MemberOperationPtr& operation);
   void Heard(const MemberOperationPtr& operation, const Status& status,
              const std::vector<Tensor>& rows);
@@ -106,6 +128,15 @@ class GpuMembers : public DeviceWork, public std::enable_shared_from_this<GpuMem
   // OK if the operation may continue after a meeting that ended with `status`.
   Status MayGoOn(const MemberOperation& operation, const Status& status) const MG_REQUIRES(mutex_);
   void LeaveOut(MemberOperation& operation) MG_REQUIRES(mutex_);
+  // members_host.cc: a collective through host memory.
+  void ThroughHost(const MemberOperationPtr& operation);
+  void CopyByHost(const MemberOperationPtr& operation);
+  Status CopyDown(MemberOperation& operation);
+  Status CopyUp(MemberOperation& operation);
+  void OnHost(const MemberOperationPtr& operation, const Status& status);
+  void FromHost(const MemberOperationPtr& operation, const Status& status,
+                std::vector<Tensor> outputs);
+  void NeedThread() MG_REQUIRES(mutex_);
   void Thread();
   void Retire() MG_REQUIRES(mutex_);                   // gives the lock back meanwhile
   void Abort(std::shared_ptr<Connection> connection);  // ends it, without waiting for that
@@ -129,10 +160,15 @@ class GpuMembers : public DeviceWork, public std::enable_shared_from_this<GpuMem
   Status WaitUntilReady(MemberOperation& operation);
   Status Exchange(MemberOperation& operation, std::span<const Communicator::Send> sends,
                   std::span<const Communicator::Receive> receives);
+  // What `issue` does with the communicator, until it is on the queue.
+  template <typename IssueFn>
+  Status IssueAndWait(MemberOperation& operation, IssueFn issue);
   Status Reduce(MemberOperation& operation);
+  Status ReduceInAnyOrder(MemberOperation& operation);
   Status Broadcast(MemberOperation& operation);
   Status Gather(MemberOperation& operation);
-  Result<Buffer> Allocate(MemberOperation& operation, size_t bytes);
+  // Memory that `queue` may write.
+  Result<Buffer> Allocate(MemberOperation& operation, size_t bytes, Queue queue = Queue::kMembers);
   Result<Tensor> AllocateTensor(MemberOperation& operation, const Shape& shape);
   Status Merge(MemberOperation& operation, const std::vector<Tensor>& inputs, Tensor output);
   // Aborts it, and fails what is under way on it: `culprit` by `why`.
@@ -147,6 +183,8 @@ class GpuMembers : public DeviceWork, public std::enable_shared_from_this<GpuMem
   CondVar changed_;
   LaunchOrder<MemberOperationPtr> order_ MG_GUARDED_BY(mutex_);
   std::vector<MemberOperationPtr> under_way_ MG_GUARDED_BY(mutex_);
+  std::deque<MemberOperationPtr> by_host_ MG_GUARDED_BY(mutex_);  // that the thread is to copy
+  std::set<std::string> told_ MG_GUARDED_BY(mutex_);              // of DescribeWay
   // By devices in rank order.
   std::map<std::vector<std::string>, Group> groups_ MG_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<Connection>> retired_ MG_GUARDED_BY(mutex_);  // may still be in use

@@ -1,7 +1,7 @@
-// What a collective enqueues on the GPU. Reduce exchanges shares of the inputs, merges its own
-// share in rank order (Merge), and exchanges the results; Broadcast cuts the tensor into shares, so
-// that nobody sends much more than the tensor once; Gather is one exchange. All run on the members
-// thread.
+// What a collective enqueues on the GPU. Reduce, unless any order of additions will do, exchanges
+// shares of the inputs, merges its own share in rank order (Merge), and exchanges the results;
+// Broadcast cuts the tensor into shares, so that nobody sends much more than the tensor once;
+// Gather is one exchange. All run on the members thread.
 #include <algorithm>
 #include <utility>
 
@@ -33,26 +33,44 @@ Tensor ViewOf(const Tensor& tensor, const TensorPart& part) {
 
 }  // namespace
 
-Status GpuMembers::Exchange(MemberOperation& op, std::span<const Communicator::Send> sends,
-                            std::span<const Communicator::Receive> receives) {
-  if (sends.empty() && receives.empty()) return Status();
+template <typename IssueFn>
+Status GpuMembers::IssueAndWait(MemberOperation& op, IssueFn issue) {
   op.connection->launching = true;
-  MG_RETURN_IF_ERROR(device_.Issue(
-      Queue::kMembers, [&] { return op.connection->communicator->Exchange(sends, receives); }));
+  MG_RETURN_IF_ERROR(device_.Issue(Queue::kMembers, issue));
   MG_RETURN_IF_ERROR(WaitUntilReady(op));
   op.connection->launching = false;
   return Status();
 }
 
-Result<Buffer> GpuMembers::Allocate(MemberOperation& op, size_t bytes) {
+Status GpuMembers::Exchange(MemberOperation& op, std::span<const Communicator::Send> sends,
+                            std::span<const Communicator::Receive> receives) {
+  if (sends.empty() && receives.empty()) return Status();
+  return IssueAndWait(op, [&] { return op.connection->communicator->Exchange(sends, receives); });
+}
+
+// By the library's own all-reduce.
+Status GpuMembers::ReduceInAnyOrder(MemberOperation& op) {
+  std::vector<Communicator::Sum> sums;
+  for (size_t i = 0; i < op.inputs.size(); ++i) {
+    const Tensor& input = op.inputs[i];
+    if (input.bytes() > 0)
+      sums.push_back(
+          {input.raw(), op.outputs[i].raw(), static_cast<size_t>(input.shape().elements())});
+  }
+  if (sums.empty()) return Status();
+  return IssueAndWait(
+      op, [&] { return op.connection->communicator->AllReduce(op.request->dtype, sums); });
+}
+
+Result<Buffer> GpuMembers::Allocate(MemberOperation& op, size_t bytes, Queue queue) {
   const auto deadline = std::chrono::steady_clock::now() + op.request->timeout;
   for (;;) {
     uint64_t wait_tick = 0;
     bool busy = false;
     Buffer memory = device_.memory().AllocateFor(bytes, op.owner, &wait_tick, &busy);
     if (memory) {
-      MG_RETURN_IF_ERROR(device_.Issue(
-          Queue::kMembers, [&] { return device_.WaitForTick(Queue::kMembers, wait_tick); }));
+      MG_RETURN_IF_ERROR(
+          device_.Issue(queue, [&] { return device_.WaitForTick(queue, wait_tick); }));
       return memory;
     }
     // `busy`: a segment that is being launched holds memory, which it gives back soon.
@@ -80,6 +98,9 @@ Status GpuMembers::Reduce(MemberOperation& op) {
     MG_ASSIGN_OR_RETURN(Tensor output, AllocateTensor(op, input.shape()));
     op.outputs.push_back(std::move(output));
   }
+  const bool any_order = std::all_of(op.rows.begin(), op.rows.end(),
+                                     [](const MemberRow& row) { return row.any_order; });
+  if (any_order && op.merge->adds) return ReduceInAnyOrder(op);
   const auto shares = CutShares(shapes, op.size());
   const auto& own = shares[static_cast<size_t>(op.rank)];
   const size_t element = DTypeSize(op.request->dtype);

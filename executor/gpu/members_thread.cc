@@ -35,6 +35,14 @@ void GpuMembers::Thread() {
   auto stopped_at = Clock::time_point::max();
   MutexLock lock(mutex_);
   for (;;) {
+    if (!by_host_.empty()) {
+      const MemberOperationPtr operation = std::move(by_host_.front());
+      by_host_.pop_front();
+      lock.Unlock();
+      CopyByHost(operation);
+      lock.Lock();
+      continue;
+    }
     if (const MemberOperationPtr* next = order_.Next(); next != nullptr) {
       const MemberOperationPtr operation = *next;
       order_.Remove(operation->place);
@@ -46,6 +54,7 @@ void GpuMembers::Thread() {
     }
     Watch();
     Retire();
+    if (!by_host_.empty()) continue;
     if (stopped_) {
       if (under_way_.empty()) break;
       stopped_at = std::min(stopped_at, Clock::now());
@@ -141,8 +150,8 @@ void GpuMembers::Watch() {
       if (op.inputs_there) op.deadline = now + op.request->timeout;
     }
     const Result<bool> ready = op.connection->communicator->Ready();
-    if (op.cancelled || stopped_) {
-      broken.emplace_back(operation, Cancelled("the step was aborted").AsDerived());
+    if (const Status status = MayGoOn(op, Status()); !status.ok()) {
+      broken.emplace_back(operation, status);
     } else if (!ready.ok()) {
       broken.emplace_back(operation, ready.status());
     } else if (op.inputs_there && now > op.deadline) {
@@ -345,7 +354,7 @@ Status GpuMembers::WaitUntilReady(MemberOperation& op) {
   for (;;) {
     MG_ASSIGN_OR_RETURN(const bool ready, op.connection->communicator->Ready());
     if (ready) return Status();
-    if (op.cancelled || stopped_) return Cancelled("the step was aborted").AsDerived();
+    MG_RETURN_IF_ERROR(MayGoOn(op, Status()));
     if (Clock::now() > deadline) {
       return DeadlineExceeded("waited " + Seconds(op.request->timeout) +
                               " for the other members' GPUs");

@@ -60,6 +60,7 @@ class Worker::Impl : public CollectiveHost {
   std::vector<std::string> TasksOfJob(uint64_t session, std::string_view job) const override;
   std::vector<uint64_t> HostsOf(uint64_t session,
                                 const std::vector<std::string>& tasks) const override;
+  std::string LinkOf(uint64_t session, const std::string& device) const override;
 
   // ---- steps.cc
   // What a run-step asks for.

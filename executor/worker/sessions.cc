@@ -388,4 +388,11 @@ std::vector<uint64_t> Worker::Impl::HostsOf(uint64_t id,
   return hosts;
 }
 
+std::string Worker::Impl::LinkOf(uint64_t id, const std::string& device) const {
+  const std::shared_ptr<WorkerSession> session = FindSession(id);
+  if (session == nullptr) return "";
+  const auto link = session->links.find(device);
+  return link == session->links.end() ? "" : link->second;
+}
+
 }  // namespace monograph

@@ -305,6 +305,40 @@ TEST_F(GpuCollective, ASteadyStepMakesNoCommunicatorsEventsOrMemory) {
   }
 }
 
+// Floats of which a sum in another order has other bits.
+TEST_F(GpuCollective, SumsAreTheLibrarysOwnWhereAllMembersAllowAnyOrderAndElseInRankOrder) {
+  const CollectiveGroup group{.size = 3, .key = 1, .members = Gpus(3), .timeout_seconds = 60};
+  Outputs inputs;
+  for (int rank = 0; rank < 3; ++rank)
+    inputs.push_back(Input(root_.WithDevice(Gpu(rank)), DT_FLOAT, {5000}, rank));
+  Outputs fetches{AddN(root_.WithDevice("/device:CPU:0"), inputs),
+                  AddN(root_.WithDevice("/device:CPU:0"), {inputs[2], inputs[1], inputs[0]})};
+  for (size_t rank = 0; rank < 3; ++rank)
+    fetches.push_back(
+        CollectiveReduce(root_.WithDevice(group.members[rank]), inputs[rank], group, 1));
+  for (size_t rank = 0; rank < 3; ++rank) {
+    fetches.push_back(
+        CollectiveReduce(root_.WithDevice(group.members[rank]), inputs[rank], group, 2, "Max"));
+  }
+  ASSERT_TRUE(root_.ok()) << root_.status();
+  for (const int allowed : {3, 2}) {
+    Use(3);
+    session_ = Open(graph_);
+    for (int i = 0; i < allowed; ++i) FakeDrivers()[static_cast<size_t>(i)]->AllowAnyOrder();
+    for (int step = 0; step < 2; ++step) {
+      const auto values = session_->Run({}, fetches);
+      ASSERT_TRUE(values.ok()) << values.status();
+      ASSERT_FALSE(BitEqual(values->at(0), values->at(1)));
+      for (size_t i = 2; i < 5; ++i)
+        EXPECT_TRUE(BitEqual(values->at(i), values->at(allowed == 3 ? 1 : 0))) << i;
+      for (size_t i = 6; i < 8; ++i) EXPECT_TRUE(BitEqual(values->at(i), values->at(5))) << i;
+    }
+    for (const auto& driver : FakeDrivers())
+      EXPECT_EQ(driver->counts().all_reduces, allowed == 3 ? 2 : 0);
+    ExpectNoRaces();
+  }
+}
+
 // ---- GPUs of several daemons, all in this process
 
 std::unique_ptr<Server> Daemon(int task) {
@@ -408,6 +442,302 @@ TEST_F(GpuCollectiveOfTasks, ADaemonThatGoesEndsWhatWaitsForItOnTheGpu) {
   while (waiting.counts().aborts == 0 && std::chrono::steady_clock::now() < ended)
     std::this_thread::yield();
   EXPECT_GT(waiting.counts().aborts, 0);
+}
+
+// ---- GPUs of several daemons, each driven by a client of its own, which find each other
+
+class GpuCollectiveOfClients : public GpuCollective {
+ protected:
+  // A daemon on each of these cards; empty: without a link.
+  void Start(std::vector<std::string> cards) {
+    Stop();
+    FakeDrivers().clear();
+    Use(1);
+    fake_gpus.tasks = true;
+    fake_gpus.cards = std::move(cards);
+    std::string addresses;
+    for (size_t task = 0; task < fake_gpus.cards.size(); ++task) {
+      daemons_.push_back(Daemon(static_cast<int>(task)));
+      addresses += (task == 0 ? "" : ",") + daemons_.back()->address();
+    }
+    cluster_ = ClusterSpec::FromHosts({{"worker", addresses}}).value();
+    clients_.resize(daemons_.size());
+  }
+  void Stop() {
+    clients_.clear();
+    daemons_.clear();
+  }
+  void TearDown() override {
+    Stop();
+    GpuCollective::TearDown();
+  }
+
+  struct Client {
+    Graph graph = NewGraph();
+    Scope root{&graph};
+    Output x;
+    Outputs fetches;
+    std::unique_ptr<Session> session;
+
+    Result<std::vector<Tensor>> Step(const RunOptions& options = {}) const {
+      std::vector<Feed> feeds;
+      if (x.valid()) feeds.push_back({x, Tensor::Scalar(1.0f)});
+      return session->Run(feeds, fetches, {}, options);
+    }
+  };
+  std::string Device(size_t client, const char* type = "GPU") const {
+    return "/job:worker/task:" + std::to_string(client) + "/device:" + type + ":0";
+  }
+  // A client's graph: `build` adds to its fetches.
+  template <typename Build>
+  void Open(Build build) {
+    for (size_t client = 0; client < clients_.size(); ++client) {
+      clients_[client] = std::make_unique<Client>();
+      Client& made = *clients_[client];
+      build(&made, static_cast<int>(client));
+      ASSERT_TRUE(made.root.ok()) << made.root.status();
+      made.session = Session::Connect(cluster_, made.graph).value();
+    }
+  }
+  // Each client's sum of one float.
+  void OpenSums(double timeout) {
+    Open([&](Client* client, int rank) {
+      client->x = Placeholder(client->root, DT_FLOAT, {});
+      const Scope place = client->root.WithDevice(Device(static_cast<size_t>(rank)));
+      client->fetches.push_back(CollectiveReduce(
+          place, Add(place, client->x, client->x),
+          {.size = static_cast<int>(clients_.size()), .timeout_seconds = timeout}, 1));
+    });
+  }
+  // A step of every client at once.
+  std::vector<Result<std::vector<Tensor>>> Steps() {
+    std::vector<std::future<Result<std::vector<Tensor>>>> running;
+    for (const auto& client : clients_)
+      running.push_back(std::async(std::launch::async, [&client] { return client->Step(); }));
+    std::vector<Result<std::vector<Tensor>>> ended;
+    for (auto& step : running) ended.push_back(step.get());
+    return ended;
+  }
+  void ExpectSums() {
+    for (const auto& values : Steps()) {
+      ASSERT_TRUE(values.ok()) << values.status();
+      EXPECT_EQ(values->at(0).scalar<float>(), 2.0f * static_cast<float>(clients_.size()));
+    }
+  }
+  // Waits until `count` exchanges more than `before` have begun on the first GPU.
+  static void AwaitExchanges(int64_t before, int64_t count) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (FakeDrivers()[0]->counts().exchanges < before + count &&
+           std::chrono::steady_clock::now() < deadline)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+
+  ClusterSpec cluster_;
+  std::vector<std::unique_ptr<Server>> daemons_;
+  std::vector<std::unique_ptr<Client>> clients_;
+};
+
+// What every client fetches: every kind, and types and sizes for each way through host memory.
+void AddKinds(const Scope& place, int rank, int size, Outputs* fetches) {
+  const CollectiveGroup group{.size = size, .key = 7, .timeout_seconds = 60};
+  int instance = 1;
+  for (const DType dtype : {DT_FLOAT, DT_DOUBLE, DT_HALF, DT_BFLOAT16, DT_INT32, DT_INT64}) {
+    for (const char* op : {"Add", "Max"}) {
+      for (const int64_t elements : {0, 1, 70'001}) {
+        fetches->push_back(CollectiveReduce(place, Input(place, dtype, Shape{elements}, rank),
+                                            group, instance++, op));
+      }
+    }
+    fetches->push_back(
+        CollectiveReduce(place, Input(place, dtype, {5}, rank), group, instance++, "Add", "Div"));
+    fetches->push_back(
+        CollectiveGather(place, Input(place, dtype, Shape{3 * rank, 5}, rank), group, instance++));
+    if (dtype == DT_BFLOAT16) continue;
+    fetches->push_back(
+        rank == 1 ? CollectiveBroadcastSend(place, Input(place, dtype, {40, 9}, 1), group, instance)
+                  : CollectiveBroadcastRecv(place, dtype, {40, 9}, group, instance));
+    ++instance;
+  }
+  Outputs bucket;
+  for (const int64_t elements : {1, 0, 5000, 70'001})
+    bucket.push_back(Input(place, DT_FLOAT, Shape{elements}, rank));
+  for (const Output& sum : MonographAllReduce(place, bucket, group, instance))
+    fetches->push_back(Square(place, sum));
+  const CollectiveGroup alone{.size = 1, .key = 8};
+  fetches->push_back(CollectiveGather(place, Input(place, DT_FLOAT, {4}, rank), alone, 1));
+}
+
+TEST_F(GpuCollectiveOfClients, WhicheverWayTheyGoTheyHaveTheBitsOfCpus) {
+  std::vector<std::vector<Tensor>> expected;
+  const std::vector<std::string> apart = {"card 0", "card 1", "card 2"};
+  struct Way {
+    const char* name;
+    std::vector<std::string> cards;
+    bool direct;
+  };
+  for (const Way& way : {Way{"CPUs", apart, false}, Way{"a card each", apart, true},
+                         Way{"two on one card", {"card 0", "card 1", "card 1"}, false},
+                         Way{"one has no link", {"card 0", "card 1", ""}, false},
+                         Way{"nobody has one", {"", "", ""}, false}}) {
+    SCOPED_TRACE(way.name);
+    Start(way.cards);
+    const bool on_cpus = expected.empty();
+    Open([&](Client* client, int rank) {
+      const auto task = static_cast<size_t>(rank);
+      AddKinds(client->root.WithDevice(Device(task, on_cpus ? "CPU" : "GPU")), rank, 3,
+               &client->fetches);
+    });
+    for (int step = 0; step < 3; ++step) {
+      const auto ended = Steps();
+      for (size_t client = 0; client < ended.size(); ++client) {
+        ASSERT_TRUE(ended[client].ok()) << ended[client].status();
+        if (on_cpus && step == 0) expected.push_back(*ended[client]);
+        for (size_t i = 0; i < ended[client]->size(); ++i) {
+          EXPECT_TRUE(BitEqual(ended[client]->at(i), expected[client][i]))
+              << clients_[client]->fetches[i].name() << " of client " << client << " in step "
+              << step;
+        }
+      }
+    }
+    EXPECT_EQ(Exchanges() > 0, way.direct);
+    for (const auto& driver : FakeDrivers()) EXPECT_EQ(driver->counts().joins, way.direct ? 1 : 0);
+    ExpectNoRaces();
+  }
+}
+
+// One client that drives all, and says who meets only by their number.
+TEST_F(GpuCollectiveOfClients, AGroupThatOneClientFindsGoesFromGpuToGpu) {
+  Start({"card 0", "card 1"});
+  x_ = Placeholder(root_, DT_FLOAT, {});
+  for (size_t task = 0; task < 2; ++task) {
+    const Scope place = root_.WithDevice(Device(task));
+    sums_.push_back(CollectiveReduce(place, Add(place, x_, x_), {.size = 2, .key = 1}, 1));
+  }
+  session_ = Session::Connect(cluster_, graph_).value();
+  for (int step = 0; step < 3; ++step) {
+    const auto values = session_->Run({{x_, Tensor::Scalar(1.0f)}}, sums_);
+    ASSERT_TRUE(values.ok()) << values.status();
+    EXPECT_EQ(values->at(0).scalar<float>(), 4.0f);
+    EXPECT_EQ(values->at(1).scalar<float>(), 4.0f);
+  }
+  EXPECT_GT(Exchanges(), 0);
+  ExpectNoRaces();
+}
+
+TEST_F(GpuCollectiveOfClients, StepsThatOverlapMeetInTheOrderOfTheirNumbers) {
+  Start({"card 0", "card 1"});
+  OpenSums(/*timeout=*/60);
+  constexpr int kSteps = 20;
+  std::vector<std::future<void>> running;
+  for (size_t c = 0; c < clients_.size(); ++c) {
+    running.push_back(std::async(std::launch::async, [this, c] {
+      const Client& client = *clients_[c];
+      const Callable callable = client.session->MakeCallable({client.x}, client.fetches).value();
+      std::vector<std::future<Result<std::vector<Tensor>>>> steps;
+      for (int step = 0; step < kSteps; ++step) {
+        auto ended = std::make_shared<std::promise<Result<std::vector<Tensor>>>>();
+        steps.push_back(ended->get_future());
+        const std::vector<Tensor> feeds{
+            Tensor::Scalar(static_cast<float>(step * 10 + static_cast<int>(c)))};
+        client.session->RunAsync(callable, feeds, [ended](Result<std::vector<Tensor>> values) {
+          ended->set_value(std::move(values));
+        });
+      }
+      for (int step = 0; step < kSteps; ++step) {
+        const auto values = steps[static_cast<size_t>(step)].get();
+        ASSERT_TRUE(values.ok()) << values.status();
+        EXPECT_EQ(values->at(0).scalar<float>(), 2.0f * static_cast<float>(step * 20 + 1));
+      }
+    }));
+  }
+  for (auto& client : running) client.get();
+  EXPECT_GT(Exchanges(), 0);
+  ExpectNoRaces();
+}
+
+TEST_F(GpuCollectiveOfClients, ALostDaemonEndsTheOthersExchangeByNameAndTheNextGroupFormsAnew) {
+  Start({"card 0", "card 1", "card 2"});
+  OpenSums(/*timeout=*/300);
+  ExpectSums();
+  for (const auto& driver : FakeDrivers()) driver->HangExchanges();
+  const int64_t before = FakeDrivers()[0]->counts().exchanges;
+  auto steps = std::async(std::launch::async, [&] { return Steps(); });
+  AwaitExchanges(before, 2);
+  const auto lost = std::chrono::steady_clock::now();
+  daemons_[2] = nullptr;
+  const auto ended = steps.get();
+  EXPECT_LT(std::chrono::steady_clock::now() - lost, std::chrono::seconds(10));
+  for (const auto& values : ended) {
+    ASSERT_FALSE(values.ok());
+    EXPECT_EQ(values.status().code(), Code::kUnavailable) << values.status();
+    EXPECT_NE(values.status().message().find("/job:worker/replica:0/task:2"), std::string::npos)
+        << values.status();
+  }
+  EXPECT_GT(FakeDrivers()[0]->counts().aborts, 0);
+  // What was lost stays lost for these sessions; others form a group of those that are there.
+  Start({"card 0", "card 1"});
+  OpenSums(/*timeout=*/60);
+  ExpectSums();
+}
+
+TEST_F(GpuCollectiveOfClients, AStepThatOneClientAbortsEndsTheOthersExchangeAndTheNextStepsRun) {
+  Start({"card 0", "card 1"});
+  OpenSums(/*timeout=*/300);
+  ExpectSums();
+  for (int round = 0; round < 2; ++round) {
+    for (const auto& driver : FakeDrivers()) driver->HangExchanges();
+    auto other = std::async(std::launch::async, [&] { return clients_[0]->Step(); });
+    const auto aborted = clients_[1]->Step({.timeout = std::chrono::milliseconds(500)});
+    EXPECT_EQ(aborted.status().code(), Code::kDeadlineExceeded) << aborted.status();
+    ASSERT_EQ(other.wait_for(std::chrono::seconds(30)), std::future_status::ready);
+    const Status status = other.get().status();
+    EXPECT_EQ(status.code(), Code::kAborted) << status;
+    EXPECT_NE(status.message().find("a step failed on /job:worker/replica:0/task:1"),
+              std::string::npos)
+        << status;
+    ExpectSums();
+  }
+  ExpectNoRaces();
+}
+
+TEST_F(GpuCollectiveOfClients, AMemberThatDoesNotComeIsNamedAndTheNextStepsRun) {
+  Start({"card 0", "card 1"});
+  OpenSums(/*timeout=*/1);
+  const Status missing = clients_[0]->Step().status();
+  EXPECT_EQ(missing.code(), Code::kDeadlineExceeded) << missing;
+  EXPECT_NE(missing.message().find("nobody came from /job:worker/replica:0/task:1"),
+            std::string::npos)
+      << missing;
+  ExpectSums();
+  const Status late = clients_[1]->Step().status();
+  EXPECT_EQ(late.code(), Code::kDeadlineExceeded) << late;
+  EXPECT_NE(late.message().find("rank 0 (/job:worker/replica:0/task:0/device:GPU:0)"),
+            std::string::npos)
+      << late;
+  ExpectSums();
+}
+
+TEST_F(GpuCollectiveOfClients, AClientThatGoesLeavesNobodyInAnExchange) {
+  Start({"card 0", "card 1"});
+  OpenSums(/*timeout=*/300);
+  for (int round = 0; round < 10; ++round) {
+    // Each goes as soon as it has its own result.
+    std::vector<std::future<Status>> running;
+    for (const auto& client : clients_) {
+      running.push_back(std::async(std::launch::async, [&client] {
+        const Status status = client->Step().status();
+        client->session = nullptr;
+        return status;
+      }));
+    }
+    for (auto& step : running) {
+      const Status status = step.get();
+      EXPECT_TRUE(status.ok()) << status;
+    }
+    for (const auto& client : clients_)
+      client->session = Session::Connect(cluster_, client->graph).value();
+  }
+  for (const auto& driver : FakeDrivers()) EXPECT_EQ(driver->counts().joins, 1);
 }
 
 }  // namespace

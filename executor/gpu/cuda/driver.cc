@@ -195,7 +195,7 @@ Status CudaDriver::Make(const GpuOptions& options) {
   members_stream_.compute_capability = stream_.compute_capability;
   members_stream_.options = options;
   if (options.nccl && NcclVersion().ok())
-    communicators_ = MakeNcclCommunicators(Of(Queue::kMembers));
+    communicators_ = MakeNcclCommunicators(Of(Queue::kMembers), !options.deterministic);
   return Status();
 }
 

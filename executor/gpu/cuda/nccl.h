@@ -19,7 +19,7 @@ namespace monograph::cuda {
 Result<std::string> NcclVersion();
 
 // Communicators whose work is enqueued on `stream`, of the GPU that is current on the thread that
-// joins. REQUIRES: NcclVersion gives one.
-std::unique_ptr<Communicators> MakeNcclCommunicators(CUstream_st* stream);
+// joins. `any_order`: of Communicators. REQUIRES: NcclVersion gives one.
+std::unique_ptr<Communicators> MakeNcclCommunicators(CUstream_st* stream, bool any_order);
 
 }  // namespace monograph::cuda

@@ -1,7 +1,9 @@
 // Communicators by NCCL, which is loaded at run time (dlopen): GPUs work without it. They do not
 // block: a call of NCCL that takes long goes on in a thread of its own, and Ready tells when it is
-// over, so that the members thread can abort it at a deadline. Only NCCL's sends and receives are
-// used: the members' GPUs add up by themselves, in the order of ranks.
+// over, so that the members thread can abort it at a deadline. Bytes go by NCCL's sends and
+// receives, and the members' GPUs add up by themselves, in the order of ranks. Where any order will
+// do, NCCL's all-reduce adds up, with whatever it has for that, such as sums inside NVLink's
+// switches.
 #include "executor/gpu/cuda/nccl.h"
 
 #include <dlfcn.h>
@@ -25,6 +27,7 @@ struct Library {
   decltype(&ncclGroupEnd) group_end = nullptr;
   decltype(&ncclSend) send = nullptr;
   decltype(&ncclRecv) receive = nullptr;
+  decltype(&ncclAllReduce) all_reduce = nullptr;
   int version = 0;
   Status status;  // why it cannot be used
 
@@ -43,7 +46,7 @@ struct Library {
         find(&init_rank, "ncclCommInitRankConfig") && find(&async_error, "ncclCommGetAsyncError") &&
         find(&last_error, "ncclGetLastError") && find(&abort, "ncclCommAbort") &&
         find(&group_start, "ncclGroupStart") && find(&group_end, "ncclGroupEnd") &&
-        find(&send, "ncclSend") && find(&receive, "ncclRecv");
+        find(&send, "ncclSend") && find(&receive, "ncclRecv") && find(&all_reduce, "ncclAllReduce");
     if (!all) return FailedPrecondition("libnccl.so.2 is too old");
     MG_NCCL_RETURN_IF_ERROR(get_version(&version));
     constexpr int kLeast = NCCL_VERSION(NCCL_MAJOR, NCCL_MINOR, 0);
@@ -63,6 +66,21 @@ const Library& Nccl() {
 // A communicator does not block: a call that takes long goes on in a thread of NCCL's.
 Status Begun(ncclResult_t result, const char* call) {
   return result == ncclInProgress ? Status() : NcclStatus(result, call);
+}
+
+Result<ncclDataType_t> TypeOf(DType dtype) {
+  switch (dtype) {
+    case DT_FLOAT:
+      return ncclFloat32;
+    case DT_DOUBLE:
+      return ncclFloat64;
+    case DT_HALF:
+      return ncclFloat16;
+    case DT_BFLOAT16:
+      return ncclBfloat16;
+    default:
+      return Unimplemented("an all-reduce of " + std::string(DTypeName(dtype)));
+  }
 }
 
 class NcclCommunicator : public Communicator {
@@ -92,12 +110,19 @@ class NcclCommunicator : public Communicator {
   }
 
   Status Exchange(std::span<const Send> sends, std::span<const Receive> receives) override {
-    if (comm_ == nullptr) return Aborted("the communicator was aborted");
-    MG_NCCL_RETURN_IF_ERROR(Nccl().group_start());
-    const Status status = Enqueue(sends, receives);
-    // Ends the group after a failure, too.
-    const Status ended = Begun(Nccl().group_end(), "ncclGroupEnd");
-    return Explained(status.ok() ? ended : status);
+    return Together([&] { return Enqueue(sends, receives); });
+  }
+
+  Status AllReduce(DType dtype, std::span<const Sum> sums) override {
+    MG_ASSIGN_OR_RETURN(const ncclDataType_t type, TypeOf(dtype));
+    return Together([&]() -> Status {
+      for (const Sum& sum : sums) {
+        MG_RETURN_IF_ERROR(Begun(
+            Nccl().all_reduce(sum.data, sum.result, sum.elements, type, ncclSum, comm_, stream_),
+            "ncclAllReduce"));
+      }
+      return Status();
+    });
   }
 
   void Abort() override {
@@ -106,6 +131,17 @@ class NcclCommunicator : public Communicator {
   void Abandon() override { comm_ = nullptr; }
 
  private:
+  // As one group of NCCL's.
+  template <typename EnqueueFn>
+  Status Together(EnqueueFn enqueue) {
+    if (comm_ == nullptr) return Aborted("the communicator was aborted");
+    MG_NCCL_RETURN_IF_ERROR(Nccl().group_start());
+    const Status status = enqueue();
+    // Ends the group after a failure, too.
+    const Status ended = Begun(Nccl().group_end(), "ncclGroupEnd");
+    return Explained(status.ok() ? ended : status);
+  }
+
   Status Enqueue(std::span<const Send> sends, std::span<const Receive> receives) {
     for (const Send& send : sends) {
       MG_RETURN_IF_ERROR(Begun(
@@ -131,13 +167,14 @@ class NcclCommunicator : public Communicator {
 
 class NcclCommunicators : public Communicators {
  public:
-  explicit NcclCommunicators(CUstream_st* stream) : stream_(stream) {}
+  NcclCommunicators(CUstream_st* stream, bool any_order) : stream_(stream), any_order_(any_order) {}
 
   Result<std::string> NewId() override {
     ncclUniqueId id;
     MG_NCCL_RETURN_IF_ERROR(Nccl().get_unique_id(&id));
     return std::string(id.internal, sizeof id.internal);
   }
+  bool any_order() const override { return any_order_; }
 
   Result<std::unique_ptr<Communicator>> Join(const std::string& id, int rank, int size) override {
     auto communicator = std::make_unique<NcclCommunicator>(stream_);
@@ -147,6 +184,7 @@ class NcclCommunicators : public Communicators {
 
  private:
   CUstream_st* const stream_;
+  const bool any_order_;
 };
 
 }  // namespace
@@ -158,8 +196,8 @@ Result<std::string> NcclVersion() {
          std::to_string(nccl.version % 10000 / 100) + "." + std::to_string(nccl.version % 100);
 }
 
-std::unique_ptr<Communicators> MakeNcclCommunicators(CUstream_st* stream) {
-  return std::make_unique<NcclCommunicators>(stream);
+std::unique_ptr<Communicators> MakeNcclCommunicators(CUstream_st* stream, bool any_order) {
+  return std::make_unique<NcclCommunicators>(stream, any_order);
 }
 
 }  // namespace monograph::cuda

@@ -23,7 +23,7 @@ TEST(Nccl, IsOpenedAndGivesADifferentIdEachTime) {
   const Result<std::string> version = cuda::NcclVersion();
   ASSERT_TRUE(version.ok()) << version.status();
   EXPECT_TRUE(version->starts_with("NCCL 2.")) << *version;
-  const auto nccl = cuda::MakeNcclCommunicators(nullptr);
+  const auto nccl = cuda::MakeNcclCommunicators(nullptr, /*any_order=*/false);
   const Result<std::string> one = nccl->NewId(), other = nccl->NewId();
   ASSERT_TRUE(one.ok() && other.ok()) << one.status() << other.status();
   EXPECT_EQ(one->size(), 128u);
@@ -31,13 +31,13 @@ TEST(Nccl, IsOpenedAndGivesADifferentIdEachTime) {
 }
 
 TEST(Nccl, AnIdThatIsNoneIsRefused) {
-  const auto nccl = cuda::MakeNcclCommunicators(nullptr);
+  const auto nccl = cuda::MakeNcclCommunicators(nullptr, /*any_order=*/false);
   EXPECT_EQ(nccl->Join("short", 0, 2).status().code(), Code::kDataLoss);
 }
 
 TEST(Nccl, JoiningWithoutAGpuIsAnErrorAndNoWait) {
   if (HaveGpu()) GTEST_SKIP() << "this machine has a GPU";
-  const auto nccl = cuda::MakeNcclCommunicators(nullptr);
+  const auto nccl = cuda::MakeNcclCommunicators(nullptr, /*any_order=*/false);
   const Result<std::string> id = nccl->NewId();
   ASSERT_TRUE(id.ok()) << id.status();
   auto joined = nccl->Join(*id, 0, 2);

@@ -11,6 +11,8 @@
 // whose process is gone is an error where it is waited for (ncclRemoteError); one that was aborted
 // is waited for, until this rank is aborted, too. What has gone wrong keeps the stream until then.
 //
+// An all-reduce adds from the last rank to the first, so that its bits are not those of rank order.
+//
 // The first exchange with a rank waits, on the communicator's thread, for that rank to begin one.
 //
 // Refused though NCCL has it, since nothing here uses it: communicators that block, several streams
@@ -44,6 +46,7 @@
 
 #include "tests/gpu/emulated/emulated_gpu.h"
 #include "tests/gpu/emulated/nccl_peers.h"
+#include "tests/gpu/emulated/numbers.h"
 
 namespace {
 
@@ -69,8 +72,33 @@ size_t BytesOf(ncclDataType_t type) {
   return type >= 0 && type < ncclNumTypes ? kBytes[type] : 0;
 }
 
+// DT_INVALID: types whose sums are not emulated.
+DType DTypeOf(ncclDataType_t type) {
+  switch (type) {
+    case ncclFloat32:
+      return DT_FLOAT;
+    case ncclFloat64:
+      return DT_DOUBLE;
+    case ncclFloat16:
+      return DT_HALF;
+    case ncclBfloat16:
+      return DT_BFLOAT16;
+    default:
+      return DT_INVALID;
+  }
+}
+
+struct Sum {
+  DType dtype;
+  const std::byte* data;
+  std::byte* result;
+  size_t elements;
+  size_t bytes() const { return elements * DTypeSize(dtype); }
+};
+
 // What one group has for one communicator.
 struct Group {
+  std::vector<Sum> sums;
   std::vector<emulated::Send> sends;
   std::vector<emulated::Receive> receives;
 };
@@ -196,6 +224,15 @@ void Communicator::Launch(Group group) {
     if (receive.bytes > 0) operands.push_back({receive.data, receive.bytes});
     if (receive.rank != rank_ && !peers_.connected(receive.rank)) fresh.insert(receive.rank);
   }
+  for (const Sum& sum : group.sums) {
+    if (sum.elements > 0) {
+      operands.push_back({sum.data, sum.bytes()});
+      operands.push_back({sum.result, sum.bytes()});
+    }
+    for (int rank = 0; rank < size_; ++rank) {
+      if (rank != rank_ && !peers_.connected(rank)) fresh.insert(rank);
+    }
+  }
   const std::vector<int> ranks(fresh.begin(), fresh.end());
   if (!Tell(peers_.Connect(ranks, [this] { return MustEnd(); }))) return;
   BeLate();
@@ -222,8 +259,34 @@ void Communicator::Transfer(const Group& group) {
       own.erase(own.begin());
     }
   }
+  // By sum and rank.
+  std::vector<std::vector<std::byte>> terms;
+  for (const Sum& sum : group.sums) {
+    for (int rank = 0; rank < size_; ++rank) {
+      terms.emplace_back(sum.data, sum.data + sum.bytes());
+      if (rank == rank_) continue;
+      sends.push_back({rank, sum.data, sum.bytes()});
+      receives.push_back({rank, terms.back().data(), sum.bytes()});
+    }
+  }
   const auto must_end = [this] { return MustEnd(); };
-  if (Tell(peers_.Exchange(sends, receives, must_end))) return;
+  if (Tell(peers_.Exchange(sends, receives, must_end))) {
+    for (size_t s = 0; s < group.sums.size(); ++s) {
+      const Sum& sum = group.sums[s];
+      const auto term = [&](int rank, int64_t i) {
+        return emulated::Load(
+            sum.dtype, terms[s * static_cast<size_t>(size_) + static_cast<size_t>(rank)].data(), i);
+      };
+      for (int64_t i = 0; i < static_cast<int64_t>(sum.elements); ++i) {
+        emulated::Store(sum.dtype, sum.result, i, term(size_ - 1, i));
+        for (int rank = size_ - 2; rank >= 0; --rank) {
+          emulated::Store(sum.dtype, sum.result, i,
+                          emulated::Load(sum.dtype, sum.result, i) + term(rank, i));
+        }
+      }
+    }
+    return;
+  }
   while (!must_end()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
@@ -421,6 +484,19 @@ ncclResult_t ncclRecv(void* data, size_t count, ncclDataType_t type, int peer, n
                       cudaStream_t stream) {
   return Call(data, count, type, peer, comm, stream, "ncclRecv", [&](Group& group, size_t bytes) {
     group.receives.push_back({peer, static_cast<std::byte*>(data), bytes});
+  });
+}
+
+ncclResult_t ncclAllReduce(const void* data, void* result, size_t count, ncclDataType_t type,
+                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+  const DType dtype = DTypeOf(type);
+  if (op != ncclSum || dtype == DT_INVALID)
+    return Fail(ncclInvalidUsage, "ncclAllReduce: only sums of floats are emulated");
+  if (result == nullptr && count > 0)
+    return Fail(ncclInvalidArgument, "ncclAllReduce: no memory for the result");
+  return Call(data, count, type, 0, comm, stream, "ncclAllReduce", [&](Group& group, size_t) {
+    group.sums.push_back(
+        {dtype, static_cast<const std::byte*>(data), static_cast<std::byte*>(result), count});
   });
 }
 

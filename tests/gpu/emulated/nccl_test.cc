@@ -10,6 +10,7 @@
 
 #include <array>
 #include <chrono>
+#include <cstring>
 #include <functional>
 #include <string>
 #include <thread>
@@ -175,6 +176,31 @@ TEST_F(EmulatedNccl, WhatIsSentIsReceivedInItsOrder) {
       EXPECT_EQ(At(i, kBytes + 300), 0);
       EXPECT_EQ(At(i, kBytes + 599), 2 - i);
     }
+  }
+}
+
+TEST_F(EmulatedNccl, AnAllReduceAddsUp) {
+  JoinBoth();
+  for (int i = 0; i < 2; ++i) {
+    const Card& card = cards_[static_cast<size_t>(i)];
+    const auto comm = comms_[static_cast<size_t>(i)];
+    // Bytes of 1 and of 2, as floats.
+    ASSERT_EQ(ncclAllReduce(card.data, card.data + kBytes, kBytes / 4, ncclFloat32, ncclSum, comm,
+                            card.stream),
+              ncclInProgress);
+    EXPECT_EQ(ncclAllReduce(card.data, card.data, 1, ncclFloat32, ncclMax, comm, card.stream),
+              ncclInvalidUsage);
+  }
+  float one, two, sum;
+  std::memset(&one, 1, sizeof one);
+  std::memset(&two, 2, sizeof two);
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_EQ(Outcome(comms_[static_cast<size_t>(i)]), ncclSuccess);
+    Record(i);
+    ASSERT_TRUE(Eventually([&] { return Done(i); }));
+    std::memcpy(&sum, cards_[static_cast<size_t>(i)].data + 2 * kBytes - 4, sizeof sum);
+    EXPECT_EQ(sum, one + two);
+    EXPECT_EQ(At(i, 0), i + 1);
   }
 }
 

@@ -10,6 +10,8 @@
 #include <thread>
 #include <utility>
 
+#include "tests/gpu/emulated/numbers.h"
+
 namespace monograph::testing {
 
 using Clock = std::vector<uint64_t>;
@@ -424,28 +426,30 @@ class RecordingCommunicator : public Communicator {
       std::memcpy(next.data, parcel.bytes.data(), next.bytes);
       missing_.pop_front();
     }
+    for (; !adding_.empty(); adding_.pop_front()) {
+      if (!AddUp(adding_.front())) return false;
+    }
     return true;
   }
 
   Status Exchange(std::span<const Send> sends, std::span<const Receive> receives) override {
     std::lock_guard lock(driver_.world_->mutex);
-    MG_RETURN_IF_ERROR(driver_.Broken());
-    if (aborted_ || meeting_.joined < size_ || !missing_.empty())
-      return Internal("an exchange on a communicator that is not ready");
-    if (driver_.refuse_exchange_.exchange(false)) return Unavailable("a member's card is gone");
-    if (static_cast<int>(meeting_.told.size()) < size_)
-      driver_.world_->races.push_back("an exchange before the last member has joined");
+    MG_RETURN_IF_ERROR(Begin());
     ++driver_.counts_.exchanges;
-    if (driver_.hung_) driver_.stuck_.insert(this);
-    for (const Send& send : sends) {
-      const MemoryAccess read{send.data, send.bytes};
-      driver_.Issue(Queue::kMembers, "an exchange", {&read, 1}, {});
-      meeting_.parcels[{rank_, send.rank}].push_back(
-          {std::string(static_cast<const char*>(send.data), send.bytes),
-           driver_.world_->clocks[static_cast<size_t>(driver_.base_) +
-                                  static_cast<size_t>(Queue::kMembers)]});
-    }
+    for (const Send& send : sends) Post(send);
     missing_.assign(receives.begin(), receives.end());
+    return Status();
+  }
+
+  Status AllReduce(DType dtype, std::span<const Sum> sums) override {
+    std::lock_guard lock(driver_.world_->mutex);
+    MG_RETURN_IF_ERROR(Begin());
+    ++driver_.counts_.all_reduces;
+    for (const Sum& sum : sums) {
+      for (int rank = 0; rank < size_; ++rank)
+        Post({rank, sum.data, sum.elements * DTypeSize(dtype)});
+      adding_.push_back({dtype, sum});
+    }
     return Status();
   }
 
@@ -460,6 +464,7 @@ class RecordingCommunicator : public Communicator {
       ++driver_.counts_.aborts;
       if (!missing_.empty()) ++driver_.counts_.late;
     }
+    adding_.clear();
     if (!missing_.empty()) EnqueueLate();
     if (!hangs) return;
     const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
@@ -478,6 +483,54 @@ class RecordingCommunicator : public Communicator {
   }
 
  private:
+  struct Adding {
+    DType dtype;
+    Sum sum;
+  };
+
+  // With the world's lock, as the next two. Whether something may be put on the queue now.
+  Status Begin() {
+    MG_RETURN_IF_ERROR(driver_.Broken());
+    if (aborted_ || meeting_.joined < size_ || !missing_.empty() || !adding_.empty())
+      return Internal("an exchange on a communicator that is not ready");
+    if (driver_.refuse_exchange_.exchange(false)) return Unavailable("a member's card is gone");
+    if (static_cast<int>(meeting_.told.size()) < size_)
+      driver_.world_->races.push_back("an exchange before the last member has joined");
+    if (driver_.hung_) driver_.stuck_.insert(this);
+    return Status();
+  }
+  void Post(const Send& send) {
+    const MemoryAccess read{send.data, send.bytes};
+    driver_.Issue(Queue::kMembers, "an exchange", {&read, 1}, {});
+    meeting_.parcels[{rank_, send.rank}].push_back(
+        {std::string(static_cast<const char*>(send.data), send.bytes),
+         driver_.world_
+             ->clocks[static_cast<size_t>(driver_.base_) + static_cast<size_t>(Queue::kMembers)]});
+  }
+  // From the last rank to the first. False: not all of them have sent theirs.
+  bool AddUp(const Adding& adding) {
+    for (int rank = 0; rank < size_; ++rank) {
+      if (meeting_.parcels[{rank, rank_}].empty()) return false;
+    }
+    const MemoryAccess write{adding.sum.result, adding.sum.elements * DTypeSize(adding.dtype)};
+    for (int rank = size_ - 1; rank >= 0; --rank) {
+      auto& parcels = meeting_.parcels[{rank, rank_}];
+      const World::Parcel parcel = std::move(parcels.front());
+      parcels.pop_front();
+      JoinClock(
+          &driver_.world_
+               ->clocks[static_cast<size_t>(driver_.base_) + static_cast<size_t>(Queue::kMembers)],
+          parcel.clock);
+      for (int64_t i = 0; i < static_cast<int64_t>(adding.sum.elements); ++i) {
+        const double own = emulated::Load(adding.dtype, parcel.bytes.data(), i);
+        const double before =
+            rank + 1 < size_ ? emulated::Load(adding.dtype, adding.sum.result, i) : 0;
+        emulated::Store(adding.dtype, adding.sum.result, i, before + own);
+      }
+    }
+    driver_.Issue(Queue::kMembers, "an all-reduce", {}, {&write, 1});
+    return true;
+  }
   // What was begun is put on the queue by a thread of the library's, perhaps after it was aborted.
   void EnqueueLate() {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
@@ -496,6 +549,7 @@ class RecordingCommunicator : public Communicator {
   const int rank_, size_;
   std::optional<std::chrono::steady_clock::time_point> late_until_;
   std::deque<Receive> missing_;
+  std::deque<Adding> adding_;
   bool aborted_ = false;
 };
 

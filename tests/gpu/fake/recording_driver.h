@@ -61,6 +61,7 @@ class RecordingDriver : public StreamDriver, private Communicators {
     int64_t kernels = 0, launches = 0, copies = 0, waits = 0, records = 0;
     int64_t device_bytes = 0;
     int64_t joins = 0, exchanges = 0, aborts = 0;  // of communicators
+    int64_t all_reduces = 0;
     int64_t late = 0;  // that are aborted while they put an exchange on the queue
   };
   Counts counts() const;
@@ -95,6 +96,8 @@ class RecordingDriver : public StreamDriver, private Communicators {
   }
   // It joins communicators with others of its world.
   void Link() { linked_ = true; }
+  // Its sums may be made in any order; they then are, from the last rank to the first.
+  void AllowAnyOrder() { any_order_ = true; }
   // It has joined some time after all others have.
   void JoinLate() { joins_late_ = true; }
   // What is on kMembers does not end, as if another member's card hung, until a communicator of
@@ -114,6 +117,7 @@ class RecordingDriver : public StreamDriver, private Communicators {
   struct Event;
   struct Graph;
   Result<std::string> NewId() override;
+  bool any_order() const override { return any_order_.load(); }
   Result<std::unique_ptr<Communicator>> Join(const std::string& id, int rank, int size) override;
   void Tick(Queue queue);
   void Touch(Queue queue, std::string_view who, const void* data, size_t bytes, bool write);
@@ -140,7 +144,7 @@ class RecordingDriver : public StreamDriver, private Communicators {
   bool refuse_memory_ = false, refuse_captures_ = false;
   int64_t refused_launches_ = 0;
   bool linked_ = false, quiet_ = false;
-  std::atomic<bool> hung_{false}, refuse_exchange_{false}, joins_late_{false};
+  std::atomic<bool> hung_{false}, refuse_exchange_{false}, joins_late_{false}, any_order_{false};
   std::set<const void*> stuck_;  // communicators of exchanges that hang
 };
 
