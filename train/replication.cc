@@ -159,7 +159,7 @@ Result<ReplicatedStep> ReplicateOver(const Scope& scope, const std::vector<std::
       replication::BuildTowers(scope, options.tower_name, devices,
                                options.rank * static_cast<int>(devices.size()), split.shards,
                                TowerWeights(scope, devices, split, options, draft.scales), views,
-                               declarations, model));
+                               declarations, model, options.gradient_dtype));
 
   ReplicatedStep step;
   step.options = options;

@@ -92,6 +92,11 @@ struct ReplicateOptions {
   // Of every resource of the step: jobs in containers of their own do not see each other's
   // variables. Empty: the default container.
   std::string container = {};
+  // DT_BFLOAT16: whole gradients of float and double leave their replica as bfloat16, half the
+  // bytes or a quarter of them. Where variables are shared each is widened beside its variable and
+  // added as before; an all-reduce adds in bfloat16, rounding after each addition. Rows travel as
+  // they are. DT_INVALID: as they are.
+  DType gradient_dtype = DT_INVALID;
   // Scales the loss of every replica, for models that compute in half. Gradients are divided by the
   // scale when they have met, just before the update, in every way of replication: if one of them
   // is not finite, the update is made with zeros, for all variables.

@@ -41,19 +41,21 @@ int LoopsHere(const Settings& settings, const Layout& layout) {
 
 ReplicateOptions OptionsOf(const Settings& settings, const Layout& layout,
                            const std::vector<int64_t>& shares) {
-  ReplicateOptions options{.replication = ParseReplication(settings.replication).value(),
-                           .variable_update = ParseVariableUpdate(settings.variable_update).value(),
-                           .async = settings.asynchronous(),
-                           .rank = layout.rank,
-                           .num_workers = layout.workers,
-                           .worker_names = layout.worker_names,
-                           .replicas_to_aggregate = settings.replicas_to_aggregate,
-                           .timeout_seconds = settings.worker_timeout,
-                           .variable_devices = layout.variables,
-                           .max_variable_bytes = settings.max_variable_bytes,
-                           .shares = shares,
-                           .container = settings.container,
-                           .loss_scale = LossScaleOf(settings).value()};
+  ReplicateOptions options{
+      .replication = ParseReplication(settings.replication).value(),
+      .variable_update = ParseVariableUpdate(settings.variable_update).value(),
+      .async = settings.asynchronous(),
+      .rank = layout.rank,
+      .num_workers = layout.workers,
+      .worker_names = layout.worker_names,
+      .replicas_to_aggregate = settings.replicas_to_aggregate,
+      .timeout_seconds = settings.worker_timeout,
+      .variable_devices = layout.variables,
+      .max_variable_bytes = settings.max_variable_bytes,
+      .shares = shares,
+      .container = settings.container,
+      .gradient_dtype = settings.gradient_dtype == "bfloat16" ? DT_BFLOAT16 : DT_INVALID,
+      .loss_scale = LossScaleOf(settings).value()};
   if (!settings.in_graph() && !options.async) options.global_batch_size = settings.batch_size;
   if (settings.ps_strategy == "round_robin" && !layout.variables.empty())
     options.strategy = RoundRobinStrategy(static_cast<int>(layout.variables.size()));

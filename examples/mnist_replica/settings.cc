@@ -116,6 +116,8 @@ void Settings::AddTo(Flags* flags) {
       "central_device", &central_device, {"worker", "client"},
       "--variable_update=central: that device: beside the first replica, or the CPU of "
       "this program");
+  flags->AddChoice("gradient_dtype", &gradient_dtype, {"float", "bfloat16"},
+                   "how gradients travel: bfloat16 is half the bytes, with 8 bits of each number");
   flags->Add("async", &async, "in_graph: every replica trains at its own pace");
   flags->Add("sync", &sync,
              "between_graph with parameter servers: all workers make one update together");

@@ -27,6 +27,7 @@ struct Settings {
   std::string ps_strategy = "greedy", split = "even", container;
   int64_t max_variable_bytes = 0;
   double worker_timeout = 60;  // seconds
+  std::string gradient_dtype = "float";
 
   // Training.
   int64_t batch_size = 100, eval_batch_size = 500;

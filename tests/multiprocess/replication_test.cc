@@ -2,6 +2,8 @@
 // each step, bit for bit.
 #include "train/replication.h"
 
+#include <algorithm>
+#include <cmath>
 #include <functional>
 #include <map>
 
@@ -71,6 +73,7 @@ struct Job {
   std::function<void(int64_t step)> after_step = {};
   std::optional<LossScaleOptions> loss_scale = {};
   int steps_per_run = 1;
+  DType gradient_dtype = DT_INVALID;
 };
 
 // Trains as client `rank` of the mode; the weights after each run of steps.
@@ -78,6 +81,7 @@ Result<Weights> TrainAsClient(const Mode& mode, const ClusterSpec& cluster, int 
                               const Job& job) {
   Strategy strategy = StrategyOf(mode, cluster, rank);
   strategy.options.loss_scale = job.loss_scale;
+  strategy.options.gradient_dtype = job.gradient_dtype;
   const int clients = strategy.options.num_workers;
   Graph graph = NewGraph();
   const Scope root = Scope(&graph).WithSeed(kSeed);
@@ -284,6 +288,58 @@ TEST(ReplicationInHalf, ScalesTheLossAndGivesTheSameBitsInEveryWayThatKeepsInSte
   }
 }
 
+uint64_t BytesSent(TestCluster& cluster) {
+  uint64_t bytes = 0;
+  for (int task = 0; task < 2; ++task) bytes += cluster.StatusOf("ps", task).bytes_sent();
+  for (int task = 0; task < kWorkers; ++task)
+    bytes += cluster.StatusOf("worker", task).bytes_sent();
+  return bytes;
+}
+
+// The greatest difference of two runs' weights at the end.
+float Apart(const Weights& a, const Weights& b) {
+  float apart = 0;
+  for (const auto& [name, value] : a.back()) {
+    const auto x = value.values<float>(), y = b.back().at(name).values<float>();
+    for (size_t i = 0; i < x.size(); ++i) apart = std::max(apart, std::abs(x[i] - y[i]));
+  }
+  return apart;
+}
+
+TEST(ReplicationInBfloat16, MovesGradientsInHalfTheBytesAndLearnsNearlyTheSame) {
+  Weights whole, shared, reduced;
+  for (const Mode& mode : kInStep) {
+    SCOPED_TRACE(mode.name);
+    const bool replicated = mode.update == VariableUpdate::kReplicated;
+    uint64_t bytes[2];
+    Weights weights[2];
+    for (const bool narrow : {false, true}) {
+      TestCluster cluster({.ps = 2, .workers = kWorkers});
+      Job job = Images();
+      job.optimizer = GradientDescent(0.05);
+      if (narrow) job.gradient_dtype = DT_BFLOAT16;
+      const uint64_t before = BytesSent(cluster);
+      weights[narrow] = TrainIn(mode, cluster.spec(), job);
+      bytes[narrow] = BytesSent(cluster) - before;
+      ASSERT_EQ(weights[narrow].size(), static_cast<size_t>(kSteps));
+    }
+    EXPECT_EQ(Difference(whole.empty() ? whole = weights[0] : whole, weights[0]), "");
+    Weights& same = replicated ? reduced : shared;
+    EXPECT_EQ(Difference(same.empty() ? same = weights[1] : same, weights[1]), "");
+    // How often the gradients of a variable travel in a step: to its task or, since these are
+    // small, from each worker to all others.
+    const bool beside_one = mode.update == VariableUpdate::kCentral && *mode.central == '\0';
+    const int times = replicated ? kWorkers * (kWorkers - 1) : kWorkers - (beside_one ? 1 : 0);
+    size_t variables = 0;
+    for (const auto& [name, value] : weights[0].back()) variables += value.bytes();
+    const auto expected = static_cast<double>(kSteps * times) * static_cast<double>(variables) / 2;
+    EXPECT_NEAR(static_cast<double>(bytes[0] - bytes[1]) / expected, 1, 0.05);
+    const float apart = Apart(weights[0], weights[1]);
+    EXPECT_GT(apart, 0);
+    EXPECT_LT(apart, 0.01);
+  }
+}
+
 TEST(ReplicationOfRows, GivesTheSameBitsInEveryWayThatKeepsInStep) {
   Weights expected;
   for (const Mode& mode : kInStep) {
@@ -303,20 +359,13 @@ TEST(ReplicationOfRows, MovesWhatTheBatchTouchesAndNotTheTableInEveryWayThatKeep
   constexpr uint64_t kTableBytes = (kUsers + kFilms) * kDimensions * sizeof(float);
   for (const Mode& mode : kInStep) {
     TestCluster cluster({.ps = 2, .workers = kWorkers});
-    const auto sent = [&] {
-      uint64_t bytes = 0;
-      for (int task = 0; task < 2; ++task) bytes += cluster.StatusOf("ps", task).bytes_sent();
-      for (int task = 0; task < kWorkers; ++task)
-        bytes += cluster.StatusOf("worker", task).bytes_sent();
-      return bytes;
-    };
     // Between two steps of the first client; the others are at most a step before or behind.
     constexpr int64_t kFrom = 4;
     uint64_t first = 0, last = 0;
     Job job = Ratings(kUsers, kFilms, Adagrad(0.5));
     job.after_step = [&](int64_t step) {
-      if (step == kFrom) first = sent();
-      if (step == kSteps) last = sent();
+      if (step == kFrom) first = BytesSent(cluster);
+      if (step == kSteps) last = BytesSent(cluster);
     };
     ASSERT_EQ(TrainIn(mode, cluster.spec(), job).size(), static_cast<size_t>(kSteps)) << mode.name;
     const uint64_t steps = kSteps - kFrom, bytes = last - first;

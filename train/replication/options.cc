@@ -115,6 +115,10 @@ Status CheckOptions(const ReplicateOptions& options, const std::vector<std::stri
   if (devices.empty()) return InvalidArgument("no devices to replicate over");
   MG_RETURN_IF_ERROR(InGraph(options) ? CheckInGraph(options, devices)
                                       : CheckBetween(options, devices));
+  if (options.gradient_dtype != DT_INVALID && options.gradient_dtype != DT_BFLOAT16) {
+    return InvalidArgument("gradient_dtype is " + std::string(DTypeName(options.gradient_dtype)) +
+                           "; gradients travel as bfloat16 or, by default, as they are");
+  }
   const bool aggregates =
       options.replication == Replication::kBetweenGraph && !options.async && !Mirrored(options);
   if (options.replicas_to_aggregate != 0 && !aggregates) {

@@ -68,7 +68,8 @@ struct TowerBody {
 // `args` are the replica's inputs, its weight, and the arguments of the variables.
 Result<TowerBody> BuildBody(Scope& body, std::span<const Output> args, size_t inputs,
                             const std::vector<std::vector<VariableView>>& views,
-                            const std::vector<Declaration>& declarations, const ModelFn& model) {
+                            const std::vector<Declaration>& declarations, const ModelFn& model,
+                            DType gradient_dtype) {
   const std::vector<const Declaration*> by_variable = ByVariable(declarations);
   const std::span<const Output> variables = args.subspan(inputs + 1);
   const std::vector<VariableView> inside = Inside(views, by_variable, variables);
@@ -86,9 +87,14 @@ Result<TowerBody> BuildBody(Scope& body, std::span<const Output> args, size_t in
     built.gradients.push_back(
         Combine(body, std::span(gradients).subspan(next, count), variables.subspan(next, count)));
     next += count;
-    if (!built.gradients.back().valid()) {
+    Gradient& gradient = built.gradients.back();
+    if (!gradient.valid()) {
       return InvalidArgument("the loss does not depend on variable '" + by_variable[i]->name + "'");
     }
+    const DType own = gradient.values.dtype();
+    const bool wider = own == DT_FLOAT || own == DT_DOUBLE;
+    if (gradient_dtype != DT_INVALID && wider && !gradient.sparse())
+      gradient.values = Cast(body.SubScope("narrow"), gradient.values, gradient_dtype);
   }
   return built;
 }
@@ -110,7 +116,8 @@ Result<Towers> BuildTowers(const Scope& scope, const std::string& name,
                            const std::vector<std::string>& devices, int first_replica,
                            const std::vector<Outputs>& shards, const Outputs& weights,
                            const std::vector<std::vector<VariableView>>& views,
-                           const std::vector<Declaration>& declarations, const ModelFn& model) {
+                           const std::vector<Declaration>& declarations, const ModelFn& model,
+                           DType gradient_dtype) {
   // Arguments of a replica: its part of the batch, its weight, and the variables.
   const std::vector<const Declaration*> by_variable = ByVariable(declarations);
   std::vector<Outputs> args = shards;
@@ -122,8 +129,8 @@ Result<Towers> BuildTowers(const Scope& scope, const std::string& name,
     }
   }
   MG_ASSIGN_OR_RETURN(TowerFunction tower, TowerFunction::Make(scope, name, devices, args));
-  const Result<TowerBody> body =
-      BuildBody(tower.body(), tower.args(), shards[0].size(), views, declarations, model);
+  const Result<TowerBody> body = BuildBody(tower.body(), tower.args(), shards[0].size(), views,
+                                           declarations, model, gradient_dtype);
   MG_ASSIGN_OR_RETURN(
       TowerCalls made,
       tower.Call(body.ok() ? Result<Outputs>(Returned(*body)) : body.status(), first_replica));

@@ -22,11 +22,12 @@ struct Towers {
 // A replica per device, numbered from `first_replica`. `views[r]` are the variables as replica r
 // sees them, `weights[r]` is its share in the mean: it scales the gradient of the loss, which costs
 // one scalar product. Gradients of rows that a model looks up, and reads in no other way, stay
-// rows.
+// rows. `gradient_dtype`: of ReplicateOptions.
 Result<Towers> BuildTowers(const Scope& scope, const std::string& name,
                            const std::vector<std::string>& devices, int first_replica,
                            const std::vector<Outputs>& shards, const Outputs& weights,
                            const std::vector<std::vector<VariableView>>& views,
-                           const std::vector<Declaration>& declarations, const ModelFn& model);
+                           const std::vector<Declaration>& declarations, const ModelFn& model,
+                           DType gradient_dtype);
 
 }  // namespace monograph::replication

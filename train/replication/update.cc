@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/device_name.h"
+#include "ops/cast/cast.h"
 #include "ops/concat/concat.h"
 #include "ops/constant/constant.h"
 #include "ops/control/control.h"
@@ -28,11 +29,21 @@ constexpr double kMeetSeconds = 600;
 
 using Gradients = std::vector<Gradient>;  // by variable
 
-std::vector<GradientAndVariable> Pairs(const std::vector<ModelVariable>& variables,
+// Beside the variable, in its type: a gradient may have come in fewer bits.
+Gradient Widened(const Scope& scope, const Gradient& gradient, const ModelVariable& variable) {
+  if (!scope.ok() || gradient.values.dtype() == variable.dtype) return gradient;
+  const Scope beside = scope.ReuseScope("gradients").ColocateWith(variable.handle);
+  return {Cast(beside, gradient.values, variable.dtype), gradient.indices};
+}
+
+std::vector<GradientAndVariable> Pairs(const Scope& scope,
+                                       const std::vector<ModelVariable>& variables,
                                        const Gradients& gradients) {
   std::vector<GradientAndVariable> pairs;
-  for (size_t i = 0; i < variables.size(); ++i)
-    pairs.push_back({gradients[i].values, gradients[i].indices, variables[i]});
+  for (size_t i = 0; i < variables.size(); ++i) {
+    const Gradient gradient = Widened(scope, gradients[i], variables[i]);
+    pairs.push_back({gradient.values, gradient.indices, variables[i]});
+  }
   return pairs;
 }
 
@@ -61,7 +72,10 @@ Gradients SumsBesideVariables(const Draft& draft) {
   const std::vector<ModelVariable>& variables = draft.variables[0];
   for (size_t i = 0; i < variables.size() && draft.scope.ok(); ++i) {
     const Scope beside = draft.scope.ReuseScope("gradients").ColocateWith(variables[i].handle);
-    sums.push_back(Sum(beside, draft.towers.gradients[i]));
+    std::vector<Gradient> parts;
+    for (const Gradient& gradient : draft.towers.gradients[i])
+      parts.push_back(Widened(draft.scope, gradient, variables[i]));
+    sums.push_back(Sum(beside, parts));
   }
   return sums;
 }
@@ -69,7 +83,7 @@ Gradients SumsBesideVariables(const Draft& draft) {
 // Applies; the schedule of a learning rate reads global_step, which CountUpdate counts.
 Operation Apply(Draft* draft, const ReplicatedStep& step, size_t copy, const Gradients& gradients) {
   if (!draft->scope.ok()) return {};
-  UnscaledGradients unscaled{.pairs = Pairs(draft->variables[copy], gradients)};
+  UnscaledGradients unscaled{.pairs = Pairs(draft->scope, draft->variables[copy], gradients)};
   const bool scaled = !draft->scales.empty();
   if (scaled) {
     const Scope place = draft->scope.WithDevice(copy == 0 ? draft->home : draft->devices[copy]);
@@ -208,7 +222,8 @@ Status AddSyncUpdate(Draft* draft, ReplicatedStep* step) {
   MG_ASSIGN_OR_RETURN(
       SyncReplicasStep made,
       SyncReplicas(draft->optimizer, sync)
-          .ApplyGradients(draft->scope, Pairs(draft->variables[0], GradientsOf(*draft, 0)),
+          .ApplyGradients(draft->scope,
+                          Pairs(draft->scope, draft->variables[0], GradientsOf(*draft, 0)),
                           step->global_step));
   const Scope home = draft->scope.WithDevice(draft->home);
   step->updates = Sub(home.WithOpName("updates"), made.reached, Const(home, int64_t{1}));
