@@ -49,6 +49,18 @@ Result<std::vector<int>> ParseVisibleDeviceList(std::string_view text) {
   return devices;
 }
 
+Result<GpuShare> ParseGpuShare(std::string_view text) {
+  GpuShare share;
+  const size_t slash = text.find('/');
+  if (slash == std::string_view::npos || !ParseNumber(text.substr(0, slash), &share.index) ||
+      !ParseNumber(text.substr(slash + 1), &share.count) || share.index < 0 ||
+      share.index >= share.count) {
+    return Refuse("gpu_share", text,
+                  "it says which process of how many this is, from 0; write, for instance, '1/4'");
+  }
+  return share;
+}
+
 Result<std::vector<std::vector<int64_t>>> ParseVirtualGpus(std::string_view text) {
   constexpr std::string_view kOption = "virtual_gpus";
   constexpr int kMost = 64;

@@ -11,12 +11,21 @@
 
 namespace monograph {
 
+// Of the processes of one machine that divide its GPUs between them: which one, of how many.
+struct GpuShare {
+  int index = 0, count = 1;
+  friend bool operator==(const GpuShare&, const GpuShare&) = default;
+};
+
 struct GpuOptions {
   // At most so many logical devices; -1: all that there are (device_count[kGpu]); 0: none, and
   // nothing of CUDA is loaded.
   int device_count = -1;
   // The GPUs that this process may use and their order, by CUDA's numbers: "2,0". Empty: all.
   std::string visible_device_list;
+  // Of these GPUs this process takes its part, in their order: of 8 GPUs process 1 of 4 takes the
+  // third and the fourth. If there are fewer GPUs than processes, several share one.
+  GpuShare share = {};
   // Part of each GPU's memory that this process takes; 0: all that is free but for a reserve for
   // CUDA's own needs. Not for GPUs that are split, which have limits of their own.
   double per_process_gpu_memory_fraction = 0;
@@ -39,6 +48,8 @@ struct GpuOptions {
 
 // The numbers of visible_device_list. InvalidArgument for what is no number, or is there twice.
 Result<std::vector<int>> ParseVisibleDeviceList(std::string_view text);
+// "1/4": process 1 of 4, counted from 0. InvalidArgument says so.
+Result<GpuShare> ParseGpuShare(std::string_view text);
 // virtual_device_memory_mb as text: "4096,4096;8192" splits the first GPU into two of 4 GiB and
 // limits the second to 8 GiB; "2x4096" says 4096 twice; an empty part leaves that GPU whole.
 Result<std::vector<std::vector<int64_t>>> ParseVirtualGpus(std::string_view text);

@@ -71,6 +71,26 @@ Result<OwnTask> TaskOf(const std::string& variable, const std::string& value,
   return OwnTask{*task, what};
 }
 
+// Slurm's "2(x3),1": the tasks on each node of a step, here on node `node`.
+std::optional<int> TasksOnNode(std::string_view list, int node) {
+  while (!list.empty()) {
+    const size_t comma = list.find(',');
+    std::string_view entry = list.substr(0, comma);
+    list.remove_prefix(comma == std::string_view::npos ? list.size() : comma + 1);
+    int times = 1;
+    if (const size_t open = entry.find("(x"); open != std::string_view::npos) {
+      if (!entry.ends_with(')')) return std::nullopt;
+      const std::optional<int> nodes = Number(entry.substr(open + 2, entry.size() - open - 3));
+      if (!nodes) return std::nullopt;
+      times = *nodes;
+      entry = entry.substr(0, open);
+    }
+    if (node < times) return Number(entry);
+    node -= times;
+  }
+  return std::nullopt;
+}
+
 // The tasks of TF_CONFIG's cluster; 0 if it is not set or names none.
 size_t TfConfigTasks() {
   const Result<nlohmann::json> config = ParseJson(Variable("TF_CONFIG"), "TF_CONFIG");
@@ -98,6 +118,22 @@ Result<OwnTask> FindOwnTask(const ClusterSpec& cluster, const std::string& job,
   return InvalidArgument(flag_name + " is missing: job " + job + " has " + std::to_string(tasks) +
                          " tasks, and neither MONOGRAPH_TASK nor a rank of srun or mpirun says "
                          "which of them this is");
+}
+
+GpuShare ShareOfLauncher() {
+  const auto said = [](std::optional<int> index, std::optional<int> count) {
+    return index && count && *index<*count&& * count> 1 ? std::optional(GpuShare{*index, *count})
+                                                        : std::nullopt;
+  };
+  const auto number = [](const char* name) { return Number(Variable(name)); };
+  const auto slurm =
+      said(number("SLURM_LOCALID"),
+           TasksOnNode(Variable("SLURM_STEP_TASKS_PER_NODE"), number("SLURM_NODEID").value_or(0)));
+  const auto open_mpi =
+      said(number("OMPI_COMM_WORLD_LOCAL_RANK"), number("OMPI_COMM_WORLD_LOCAL_SIZE"));
+  const auto mpich = said(number("MPI_LOCALRANKID"), number("MPI_LOCALNRANKS"));
+  // mpirun inside a Slurm job starts its own daemons as a step.
+  return open_mpi ? *open_mpi : slurm ? *slurm : mpich.value_or(GpuShare());
 }
 
 void LogOwnTask(const std::string& job, const OwnTask& own) {

@@ -7,6 +7,7 @@
 
 #include "base/status.h"
 #include "client/cluster.h"
+#include "executor/gpu_options.h"
 
 namespace monograph {
 
@@ -24,6 +25,10 @@ struct OwnTask {
 // job that the cluster lacks, if the flag says nothing.
 Result<OwnTask> FindOwnTask(const ClusterSpec& cluster, const std::string& job,
                             std::optional<int> flag, const std::string& flag_name);
+
+// Which of the processes that srun or mpirun has started on this machine this is, from
+// SLURM_LOCALID, OMPI_COMM_WORLD_LOCAL_RANK or MPI_LOCALRANKID; one of one if none of them says it.
+GpuShare ShareOfLauncher();
 
 // Logs which task was taken, and from where, if the environment said it.
 void LogOwnTask(const std::string& job, const OwnTask& own);

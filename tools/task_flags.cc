@@ -1,10 +1,13 @@
 #include "tools/task_flags.h"
 
 #include <cstdlib>
+#include <memory>
+#include <optional>
 
 #include "base/byte_size.h"
 #include "base/pool_allocator.h"
 #include "executor/borrowed.h"
+#include "tools/own_task.h"
 #include "transport/trusted_network.h"
 
 namespace monograph {
@@ -88,6 +91,15 @@ void AddGpuFlags(Flags* flags, GpuOptions* options) {
              "take GPU memory as it is needed instead of all at the start");
   flags->Add("visible_device_list", &options->visible_device_list,
              "the GPUs to use and their order, by CUDA's numbers: 1,0; default: all");
+  const auto share = std::make_shared<std::optional<GpuShare>>();
+  flags->AddParsed(
+      "gpu_share",
+      [share](const std::string& text) -> Status {
+        MG_ASSIGN_OR_RETURN(*share, ParseGpuShare(text));
+        return Status();
+      },
+      "1/4: of these GPUs take what falls to process 1 of 4 of this machine; default: as srun or "
+      "mpirun number the processes that they start here, unless visible_device_list is given");
   flags->AddParsed(
       "virtual_gpus",
       [options](const std::string& text) -> Status {
@@ -111,7 +123,11 @@ void AddGpuFlags(Flags* flags, GpuOptions* options) {
              "only algorithms that give the same bits each time");
   flags->AddOutputFile("algorithm_cache", &options->algorithm_cache,
                        "file that keeps the algorithms found for shapes; default: none");
-  flags->AddCheck([options] { return CheckGpuOptions(*options); });
+  flags->AddCheck([options, share] {
+    const bool all = !options->visible_device_list.empty();
+    options->share = share->value_or(all ? GpuShare() : ShareOfLauncher());
+    return CheckGpuOptions(*options);
+  });
 }
 
 }  // namespace monograph

@@ -25,6 +25,12 @@ Result<std::vector<int>> VisibleGpus(const GpuOptions& options, int count) {
                            std::to_string(gpu) + "; this machine has " +
                            (count == 1 ? "only GPU 0" : "GPUs 0 to " + std::to_string(count - 1)));
   }
+  if (const GpuShare& share = options.share; share.count > 1 && !gpus.empty()) {
+    const auto all = static_cast<int64_t>(gpus.size());
+    const int64_t begin = all * share.index / share.count,
+                  end = std::max(begin + 1, all * (share.index + 1) / share.count);
+    gpus = {gpus.begin() + begin, gpus.begin() + end};
+  }
   const size_t split = options.virtual_device_memory_mb.size();
   if (split > gpus.size()) {
     return InvalidArgument("virtual_gpus is given for " + std::to_string(split) +

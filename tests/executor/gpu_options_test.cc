@@ -35,6 +35,14 @@ TEST(GpuOptions, VirtualGpusAreSizesPerGpu) {
                   "write, for instance, '2x4096;8192'");
 }
 
+TEST(GpuOptions, AShareIsOneOfSeveral) {
+  EXPECT_EQ(ParseGpuShare("1/4").value(), (GpuShare{1, 4}));
+  EXPECT_EQ(ParseGpuShare("0/1").value(), GpuShare());
+  for (const char* wrong : {"", "1", "4/4", "-1/2", "1/0", "1/2/3", "a/2"})
+    ExpectRefused(ParseGpuShare(wrong).status(), "gpu_share '" + std::string(wrong) + "'",
+                  "write, for instance, '1/4'");
+}
+
 TEST(GpuOptions, OptionsThatContradictEachOtherAreRefused) {
   EXPECT_TRUE(CheckGpuOptions({}).ok());
   EXPECT_TRUE(

@@ -26,7 +26,9 @@ class WithEnvironment {
     for (const char* name :
          {"MONOGRAPH_TASK", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID",
           "SLURM_NTASKS", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE",
-          "TF_CONFIG"})
+          "TF_CONFIG", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_STEP_TASKS_PER_NODE",
+          "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALRANKID",
+          "MPI_LOCALNRANKS"})
       unsetenv(name);
   }
 };
@@ -171,6 +173,32 @@ TEST(OwnTask, ATfConfigOfSeveralTasksIsNotReadAndSaysSo) {
     EXPECT_NE(status.message().find(part), std::string::npos) << status;
   for (const char* one : {"{}", "oops", "[]", R"({"cluster": {"chief": ["a:1"]}})"})
     EXPECT_TRUE(Alone({{"TF_CONFIG", one}}).ok()) << one;
+}
+
+TEST(OwnTask, TheShareOfTheGpusIsThatOfTheLaunchersProcessesOnThisMachine) {
+  const auto share = [](const Environment& environment) {
+    const WithEnvironment with(environment);
+    return ShareOfLauncher();
+  };
+  EXPECT_EQ(share({}), GpuShare());
+  const Environment slurm = {{"SLURM_LOCALID", "1"}, {"SLURM_STEP_TASKS_PER_NODE", "2(x3),4"}};
+  const auto on_node = [&](const std::string& node) {
+    Environment there = slurm;
+    there["SLURM_NODEID"] = node;
+    return share(there);
+  };
+  EXPECT_EQ(on_node("0"), (GpuShare{1, 2}));
+  EXPECT_EQ(on_node("2"), (GpuShare{1, 2}));
+  EXPECT_EQ(on_node("3"), (GpuShare{1, 4}));
+  EXPECT_EQ(on_node("4"), GpuShare());
+  EXPECT_EQ(share({{"SLURM_LOCALID", "0"}}), GpuShare());  // a batch script
+  EXPECT_EQ(share({{"SLURM_LOCALID", "0"}, {"SLURM_STEP_TASKS_PER_NODE", "1"}}), GpuShare());
+  EXPECT_EQ(share({{"SLURM_LOCALID", "0"}, {"SLURM_STEP_TASKS_PER_NODE", "2(x"}}), GpuShare());
+  Environment mpi = {{"OMPI_COMM_WORLD_LOCAL_RANK", "3"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "8"}};
+  EXPECT_EQ(share(mpi), (GpuShare{3, 8}));
+  mpi.insert({{"SLURM_LOCALID", "0"}, {"SLURM_STEP_TASKS_PER_NODE", "2"}});
+  EXPECT_EQ(share(mpi), (GpuShare{3, 8}));
+  EXPECT_EQ(share({{"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}}), (GpuShare{1, 2}));
 }
 
 }  // namespace

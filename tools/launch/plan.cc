@@ -12,6 +12,7 @@
 #include <sstream>
 #include <utility>
 
+#include "executor/gpu_options.h"
 #include "tools/free_ports.h"
 #include "transport/trusted_network.h"
 
@@ -30,6 +31,24 @@ std::string CpuDevicesFlag(const LaunchOptions& options, const TrainingCommand& 
   if (!program.hybrid()) return "";
   const std::string& replicas = program.replicas_per_worker;
   return std::string(kFlag) + "=" + (replicas.empty() ? "2" : replicas);
+}
+
+// Workers of one machine divide its GPUs between them, unless the user says who takes which.
+std::string GpuShareFlag(const LaunchOptions& options, const std::vector<PlannedTask>& tasks,
+                         const PlannedTask& own) {
+  for (const std::string& word : options.executor_flags) {
+    for (const char* flag : {"--gpu_share", "--gpu_devices", "--visible_device_list"}) {
+      if (word.starts_with(flag)) return "";
+    }
+  }
+  GpuShare share{.index = 0, .count = 0};
+  for (const PlannedTask& task : tasks) {
+    if (task.job != own.job || task.host != own.host) continue;
+    ++share.count;
+    share.index += task.task < own.task ? 1 : 0;
+  }
+  if (share.count < 2) return "";
+  return "--gpu_share=" + std::to_string(share.index) + "/" + std::to_string(share.count);
 }
 
 // The word as a shell on another machine takes it for one; "~/" and variables keep their meaning
@@ -174,6 +193,8 @@ std::vector<std::string> LaunchPlan::DaemonCommand(const PlannedTask& task,
   if (task.job == "ps") argv.push_back("--gpu_devices=0");
   const std::string cpu_devices = CpuDevicesFlag(*options_, program_);
   if (task.job == "worker" && !cpu_devices.empty()) argv.push_back(cpu_devices);
+  const std::string gpu_share = GpuShareFlag(*options_, tasks_, task);
+  if (task.job == "worker" && !gpu_share.empty()) argv.push_back(gpu_share);
   if (options_->restarts > 0) argv.push_back("--exit_when_gpu_lost");
   if (!options_->trusted_network.empty())
     argv.push_back("--trusted_network=" + Commas(options_->trusted_network));

@@ -49,6 +49,26 @@ TEST(LogicalGpus, AreTheVisibleOnesInTheirOrder) {
   EXPECT_EQ(machine.asked, (std::vector<int>{2, 0}));  // and the others are left alone
 }
 
+TEST(LogicalGpus, AreThePartOfThisProcessOfSeveralAndSharedWhereThereAreFewer) {
+  Machine machine;
+  const auto part = [&](int index, int count, const std::string& visible = "") {
+    return NumbersOf(
+        machine.Plan({.visible_device_list = visible, .share = {.index = index, .count = count}}));
+  };
+  using Gpus = std::vector<int>;
+  EXPECT_EQ(part(0, 4), Gpus{0});
+  EXPECT_EQ(part(3, 4), Gpus{3});
+  EXPECT_EQ(machine.asked, Gpus{3});  // nothing is taken of the others
+  EXPECT_EQ(part(0, 2), (Gpus{0, 1}));
+  EXPECT_EQ(part(1, 2), (Gpus{2, 3}));
+  EXPECT_EQ(part(0, 3), Gpus{0});
+  EXPECT_EQ(part(2, 3), (Gpus{2, 3}));
+  EXPECT_EQ(part(1, 2, "3,1"), Gpus{1});
+  for (int process = 0; process < 8; ++process) EXPECT_EQ(part(process, 8), Gpus{process / 2});
+  machine.count = 0;
+  EXPECT_EQ(part(1, 2), Gpus());
+}
+
 TEST(LogicalGpus, OneThatTheMachineLacksIsNamedWithThoseThatItHas) {
   Machine machine;
   ExpectText(machine.Plan({.visible_device_list = "0,7"}).status(), Code::kInvalidArgument,
