@@ -73,7 +73,7 @@ size_t BytesOf(ncclDataType_t type) {
 }
 
 // DT_INVALID: types whose sums are not emulated.
-DType DTypeOf(ncclDataType_t type) {
+DType SummedType(ncclDataType_t type) {
   switch (type) {
     case ncclFloat32:
       return DT_FLOAT;
@@ -489,7 +489,7 @@ ncclResult_t ncclRecv(void* data, size_t count, ncclDataType_t type, int peer, n
 
 ncclResult_t ncclAllReduce(const void* data, void* result, size_t count, ncclDataType_t type,
                            ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
-  const DType dtype = DTypeOf(type);
+  const DType dtype = SummedType(type);
   if (op != ncclSum || dtype == DT_INVALID)
     return Fail(ncclInvalidUsage, "ncclAllReduce: only sums of floats are emulated");
   if (result == nullptr && count > 0)
