@@ -164,7 +164,15 @@ class CopyIn : public std::enable_shared_from_this<CopyIn> {
       failure = run->failure;
     }
     if (failure.ok()) return Finish(run, [] { return Status(); });
-    Fail(run, failure);
+    // The other pieces may be under way: the memory of both sides is kept until they are over.
+    const Done done = std::move(run->done);
+    const Status awaited = to_.IssueAndAwait(
+        Queue::kToDevice, run, [] { return Status(); }, [](EventId, uint64_t) {});
+    if (!awaited.ok()) {
+      (void)to_.LoseTrack(awaited);
+      GiveBack(run);
+    }
+    done(to_.Check(failure).WithContext(*owner_));
   }
 
   void GiveBack(Record* run) {

@@ -53,7 +53,8 @@ Result<std::unique_ptr<GpuDevice>> GpuDevice::Make(DeviceInfo info,
   MG_RETURN_IF_ERROR(driver->Enter());
   MG_ASSIGN_OR_RETURN(auto memory, GpuMemory::Make(driver, {.name = info.name.ToString(),
                                                             .limit = options.memory_limit,
-                                                            .allow_growth = options.allow_growth}));
+                                                            .allow_growth = options.allow_growth,
+                                                            .separate = options.separate_blocks}));
   return std::unique_ptr<GpuDevice>(
       new GpuDevice(std::move(info), std::move(driver), options, std::move(memory)));
 }
@@ -101,6 +102,11 @@ Status GpuDevice::Check(const Status& status) {
     return status;
   if (!driver_->lost()) return status;
   Lose(status);
+  return health();
+}
+
+Status GpuDevice::LoseTrack(const Status& why) {
+  Lose(why);
   return health();
 }
 
@@ -160,10 +166,11 @@ Status GpuDevice::EndSegment(uint64_t tick) {
   record->device = this;
   record->tick = tick;
   record->following = nullptr;
-  const Status status = IssueAndAwait(
-      Queue::kCompute, record, [] { return Status(); }, [](EventId, uint64_t) {});
+  // After a failure the tick has not ended: what it freed is for kCompute alone, until the event of
+  // a later tick has come.
+  MG_RETURN_IF_ERROR(IssueAndAwait(
+      Queue::kCompute, record, [] { return Status(); }, [](EventId, uint64_t) {}));
   memory_->EndTick();
-  if (!status.ok()) return status;
   free_ticks_.pop_back();
   (last_tick_ == nullptr ? first_tick_ : last_tick_->following) = record;
   last_tick_ = record;
@@ -192,6 +199,11 @@ Result<EventId> GpuDevice::TakeEvent(Queue queue) {
     }
   }
   return driver_->MakeEvent(/*timed=*/false);
+}
+
+void GpuDevice::GiveEvent(Queue queue, EventId event) {
+  MutexLock lock(await_mutex_);
+  events_[static_cast<size_t>(queue)].push_back(event);
 }
 
 void GpuDevice::Await(Queue queue, Arrival* arrival) {
@@ -229,9 +241,7 @@ void GpuDevice::Completing() {
         if (done.ok() && !*done) continue;
         if (!done.ok()) {
           lock.Unlock();
-          status = Check(done.status());
-          if (health().ok()) Lose(done.status());  // no event can be trusted any more
-          status = health();
+          status = LoseTrack(done.status());
           lock.Lock();
         }
       }

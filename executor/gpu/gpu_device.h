@@ -59,6 +59,7 @@ class GpuDevice : public Device {
     int32_t min_replayed = 4;      // nodes
     bool launch_blocking = false;  // waits for each kernel, to name the one that fails
     bool exit_when_lost = false;   // ends the process, for a supervisor to start it anew
+    bool separate_blocks = false;  // GpuMemory::Options::separate; nothing is replayed then
   };
   // `info` has name, description and memory limit.
   static Result<std::unique_ptr<GpuDevice>> Make(DeviceInfo info,
@@ -89,6 +90,10 @@ class GpuDevice : public Device {
   // Makes the context lost if the driver says so. Returns `status`, or the loss.
   Status Check(const Status& status);
 
+  // Nothing tells any more, because of `why`, when what was issued is over and its memory free: the
+  // context counts as lost. Returns the loss.
+  Status LoseTrack(const Status& why);
+
   void Post(LaunchTask* task);
 
   // Issues what `issue` does to `queue`. Several threads may issue to one queue, but to kCompute
@@ -101,16 +106,21 @@ class GpuDevice : public Device {
   }
   // The same, and then an event; `arrival` hears of it, and may do so before this returns. Before
   // that, publish(event, number) is called, with the event's number on the queue. After a failure
-  // `arrival` is not called.
+  // `arrival` is not called, and nothing that `issue` did is under way, or the device is lost.
   template <typename IssueFn, typename PublishFn>
   Status IssueAndAwait(Queue queue, Arrival* arrival, IssueFn issue, PublishFn publish) {
     Issuing& issuing = issuing_[static_cast<size_t>(queue)];
     MutexLock lock(issuing.mutex);
     MG_RETURN_IF_ERROR(health());
-    MG_RETURN_IF_ERROR(Check(issue()));
+    // Taken first: once something is issued, only an event tells when its memory is free.
     const Result<EventId> event = TakeEvent(queue);
     if (!event.ok()) return Check(event.status());
-    MG_RETURN_IF_ERROR(Check(driver_->Record(*event, queue)));
+    if (const Status issued = issue(); !issued.ok()) {
+      GiveEvent(queue, *event);
+      return Check(issued);
+    }
+    if (const Status recorded = driver_->Record(*event, queue); !recorded.ok())
+      return LoseTrack(recorded);
     arrival->event = *event;
     publish(*event, ++issuing.issued);
     Await(queue, arrival);
@@ -140,6 +150,7 @@ class GpuDevice : public Device {
   GpuDevice(DeviceInfo info, std::shared_ptr<StreamDriver> driver, Options options,
             GpuMemory::Owner memory);
   Result<EventId> TakeEvent(Queue queue);
+  void GiveEvent(Queue queue, EventId event);
   void Await(Queue queue, Arrival* arrival);
   void Launching();
   void Completing();

@@ -216,7 +216,7 @@ void GpuMembers::Launch(const MemberOperationPtr& operation) {
       Queue::kMembers, operation.get(), [] { return Status(); }, [](EventId, uint64_t) {});
   if (!status.ok()) {
     op.self = nullptr;
-    Passed(operation, status);
+    Passed(operation, device_.LoseTrack(status));
   }
 }
 

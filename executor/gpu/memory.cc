@@ -113,6 +113,13 @@ void RegionPool::Give(void* data, uint64_t tick) {
   Insert(it);
 }
 
+void RegionPool::RemoveRegion(void* data) {
+  const auto it = blocks_.find(static_cast<char*>(data));
+  MG_CHECK(it != blocks_.end() && it->second.free && it->second.first);
+  Erase(it);
+  blocks_.erase(it);
+}
+
 // ---- GpuMemory
 
 // A block of the pool in which the planned blocks lie.
@@ -126,7 +133,7 @@ struct GpuMemory::Arena {
 
 Result<GpuMemory::Owner> GpuMemory::Make(std::shared_ptr<StreamDriver> driver, Options options) {
   Owner memory(new GpuMemory(std::move(driver), std::move(options)));
-  if (!memory->options_.allow_growth) {
+  if (!memory->options_.allow_growth && !memory->options_.separate) {
     const size_t bytes = memory->options_.limit / RegionPool::kAlignment * RegionPool::kAlignment;
     MG_ASSIGN_OR_RETURN(void* region, memory->driver_->AllocateDevice(bytes));
     MutexLock lock(memory->mutex_);
@@ -155,6 +162,15 @@ void* GpuMemory::TakeLocked(size_t bytes, uint64_t usable, const std::string* ow
                             uint64_t* tick) {
   if (void* data = pool_.Take(bytes, usable, owner, tick)) return data;
   const size_t need = Rounded(bytes);
+  if (options_.separate) {
+    if (need > options_.limit - taken_) return nullptr;
+    Result<void*> data = driver_->AllocateDevice(std::max<size_t>(bytes, 1));
+    if (!data.ok()) return nullptr;
+    regions_.push_back(*data);
+    pool_.AddRegion(*data, need);
+    taken_ += need;
+    return pool_.Take(bytes, usable, owner, tick);
+  }
   if (!options_.allow_growth || need > options_.limit - taken_) return nullptr;
   // Regions double, so that there are few.
   const size_t region = std::min(options_.limit - taken_, std::max({need, kFirstRegion, taken_})) /
@@ -258,7 +274,13 @@ void GpuMemory::DeallocateLocked(void* data) {
       break;
     }
   }
+  const size_t before = pool_.in_use();
   pool_.Give(data, begun_.load(std::memory_order_acquire));
+  if (!options_.separate) return;
+  taken_ -= before - pool_.in_use();
+  pool_.RemoveRegion(data);
+  std::erase(regions_, data);
+  driver_->FreeDevice(data);  // waits for all that may use it
 }
 
 Buffer GpuMemory::Adopt(void* data, size_t bytes) {
@@ -299,6 +321,7 @@ Buffer GpuMemory::AllocateFor(size_t bytes, const std::string* owner, uint64_t* 
 }
 
 bool GpuMemory::Open(MemoryScript* script) {
+  if (options_.separate) return false;
   std::shared_ptr<Arena> old;  // released after the lock: its deleter takes it
   MutexLock lock(mutex_);
   script->next_ = 0;

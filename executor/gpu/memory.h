@@ -1,10 +1,11 @@
 // GpuMemory: the memory of one logical GPU. PinnedMemory: host memory that copies run from.
 //
 // Both carve blocks from few large regions (best fit, neighbours join when freed) and give no
-// region back. A GpuMemory block may be freed while kernels that use it are still queued: kCompute
-// may have it again at once, since work of one queue runs in order; another queue only when the
-// device has come so far (AllocateFor). Uses on other queues than kCompute must be over when a
-// block is freed: copies hold what they read and write until they are done.
+// region back, unless each block is to be separate. A GpuMemory block may be freed while kernels
+// that use it are still queued: kCompute may have it again at once, since work of one queue runs in
+// order; another queue only when the device has come so far (AllocateFor). Uses on other queues
+// than kCompute must be over when a block is freed: copies hold what they read and write until they
+// are done.
 #pragma once
 
 #include <atomic>
@@ -42,6 +43,8 @@ class RegionPool {
   void* Take(size_t bytes, uint64_t usable_tick, const std::string* owner, uint64_t* tick);
   bool HasRoom(size_t bytes) const;  // for Take of any tick
   void Give(void* data, uint64_t tick);
+  // Forgets a free block that is a whole region.
+  void RemoveRegion(void* data);
   const std::map<char*, Block>& blocks() const { return blocks_; }
   size_t in_use() const { return in_use_; }
 
@@ -94,6 +97,9 @@ class GpuMemory : public Allocator {
     std::string name = "GPU";
     size_t limit = 0;
     bool allow_growth = false;
+    // Each block is an allocation of its own, of the size that was asked for, and is given back; no
+    // script is planned. So compute-sanitizer sees what reaches beyond a tensor.
+    bool separate = false;
   };
   // The owner releases it; it is deleted with its last block, which a copy to another device may
   // hold a little longer.
@@ -101,7 +107,7 @@ class GpuMemory : public Allocator {
     void operator()(GpuMemory* memory) const { memory->Release(); }
   };
   using Owner = std::unique_ptr<GpuMemory, Releaser>;
-  // Without allow_growth takes all its memory here.
+  // Takes all its memory here, unless it grows or its blocks are separate.
   static Result<Owner> Make(std::shared_ptr<StreamDriver> driver, Options options);
 
   // Allocator: for work on kCompute. While a script is open, on the launching thread, from it.
@@ -129,7 +135,7 @@ class GpuMemory : public Allocator {
   // Scripts, by the launching thread. `arena`: what keeps the planned addresses valid: a graph that
   // holds them keeps it.
   struct Arena;
-  // False if there is no memory for the plan: then the run goes without.
+  // False if there is no memory for the plan, or blocks are separate: then the run goes without.
   bool Open(MemoryScript* script);
   std::shared_ptr<Arena> arena() const { return arena_; }
   // Ends the run. After the first one the plan is made.

@@ -217,6 +217,7 @@ Status SegmentImpl::Enqueue(KernelContext& outer, Job* run) {
     }
   }
   held_.clear();
+  once_.outputs.clear();  // of a run that failed
   measured_ = nullptr;
   for (Tensor& slot : slots_) slot.Reset();
   for (Tensor& output : outputs_) output.Reset();

@@ -177,9 +177,15 @@ class GpuCheck(unittest.TestCase):
         self.assertRegex(report, 'libraries: /.+:/saved\n')
         self.assertEqual(report.count('libraries: '), 2, 'the steps that are not deterministic')
 
+    def test_libraries_in_the_drivers_folder_are_found(self):
+        self.stub(self.tools / 'find', 'case "$*" in *"/usr/local/nvidia/lib64 "*libcudnn.so.9*) echo /usr/local/nvidia/lib64/libcudnn.so.9 ;; esac')
+        self.environment.pop('LD_LIBRARY_PATH', None)
+        self.stub(self.bundle / 'bin' / 'monograph', 'echo "/device:GPU:0  Stub, libraries: $LD_LIBRARY_PATH."')
+        self.assertIn('libraries: /usr/local/nvidia/lib64.', self.check('--part=tests', code=0))
+
     def test_tests_that_lose_the_gpu_are_left_out_under_the_sanitizer(self):
         self.programs({'cuda_driver_test': GOOD, 'gpu_ops_test': GOOD})
-        self.stub(self.tools / 'compute-sanitizer', 'case "$*" in *"--gtest_filter=-*DeathTest*"*) ;; *) exit 99 ;; esac')
+        self.stub(self.tools / 'compute-sanitizer', 'case "$MONOGRAPH_GPU_SEPARATE_BLOCKS $*" in "1 "*"--gtest_filter=-*DeathTest*"*) ;; *) exit 99 ;; esac')
         report = self.check('--part=sanitize', code=0)
         self.assertIn('- memcheck cuda_driver_test: ok', report)
         self.stub(self.tools / 'compute-sanitizer', 'sleep 1000')

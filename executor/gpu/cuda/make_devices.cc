@@ -2,8 +2,10 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstdlib>
 #include <fstream>
 #include <string>
+#include <string_view>
 
 #include "base/log.h"
 #include "base/random.h"
@@ -34,6 +36,12 @@ std::string LinkOf(int gpu, const GpuOptions& options) {
       cudaDeviceGetPCIBusId(bus, sizeof bus, gpu) != cudaSuccess)
     return "";
   return *nccl + "/" + boot + "/" + bus;
+}
+
+// For compute-sanitizer. No flag, since programs without flags, as those of tests, want it, too.
+bool SeparateBlocks() {
+  const char* text = std::getenv("MONOGRAPH_GPU_SEPARATE_BLOCKS");
+  return text != nullptr && std::string_view(text) == "1";
 }
 
 // Lets GPUs read each other's memory where the machine allows it; elsewhere copies go through the
@@ -85,7 +93,8 @@ Result<std::vector<std::unique_ptr<Device>>> MakeDevices(const DeviceName& task,
                                          .allow_growth = options.allow_growth,
                                          .replay = options.cuda_graphs,
                                          .launch_blocking = options.launch_blocking,
-                                         .exit_when_lost = options.exit_when_lost}));
+                                         .exit_when_lost = options.exit_when_lost,
+                                         .separate_blocks = SeparateBlocks()}));
     devices.push_back(std::move(device));
   }
   JoinPeers(gpus);

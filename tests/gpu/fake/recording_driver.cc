@@ -112,7 +112,10 @@ RecordingDriver::~RecordingDriver() = default;
 
 Status RecordingDriver::Broken(Call call) {
   if (call != Call::kNone && lose_at_ == call && lose_after_-- == 0) lost_ = true;
-  return lost_ ? Unavailable("an illegal memory access was encountered") : Status();
+  if (lost_) return Unavailable("an illegal memory access was encountered");
+  if (call == Call::kNone || refuse_at_ != call || refuse_after_-- > 0) return Status();
+  refuse_at_ = Call::kNone;
+  return Internal("the call was refused");
 }
 
 Result<void*> RecordingDriver::AllocateDevice(size_t bytes) {

@@ -94,6 +94,11 @@ class RecordingDriver : public StreamDriver, private Communicators {
     lose_after_ = after;
     lose_at_ = call;
   }
+  // Call number `after` of that kind (0: the next) is refused, once, and has no effect.
+  void RefuseAt(Call call, int64_t after) {
+    refuse_after_ = after;
+    refuse_at_ = call;
+  }
   // It joins communicators with others of its world.
   void Link() { linked_ = true; }
   // Its sums may be made in any order; they then are, from the last rank to the first.
@@ -138,8 +143,8 @@ class RecordingDriver : public StreamDriver, private Communicators {
   EventId last_event_ = 0;
   GraphId last_graph_ = 0;
   Counts counts_;
-  int64_t skip_wait_ = -1, lose_after_ = -1;
-  std::atomic<Call> lose_at_{Call::kNone};
+  int64_t skip_wait_ = -1, lose_after_ = -1, refuse_after_ = -1;
+  std::atomic<Call> lose_at_{Call::kNone}, refuse_at_{Call::kNone};
   std::atomic<bool> lost_{false}, held_{false};
   bool refuse_memory_ = false, refuse_captures_ = false;
   int64_t refused_launches_ = 0;
