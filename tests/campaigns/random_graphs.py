@@ -55,6 +55,7 @@ class Graph:
         self.inputs = []  # (name, value) of what is fed by default
         self.floats = []  # inputs that gradients are taken with respect to
         self.variables = []
+        self.reads = []  # of variables
         self.updates = []
         self.depth = 0
 
@@ -467,6 +468,7 @@ def variable(g):
     read = made + tf.zeros_like(made) if g.chance(0.5) else tf.maximum(made, made)
     if dtype in (tf.float32, tf.float64):
         g.floats.append(read)
+    g.reads.append(read)
     return read
 
 
@@ -599,7 +601,7 @@ def gradients(g):
 
 def updates(g, before):
     """One update of every variable, after all that reads it."""
-    with tf.control_dependencies([t.op for t in before]):
+    with tf.control_dependencies([t.op for t in [*before, *g.reads]]):
         for made in g.variables:
             fits = [t for t in g.tensors if t.dtype.base_dtype == made.dtype.base_dtype
                     and list(g.value(t).shape) == made.shape.as_list()]
