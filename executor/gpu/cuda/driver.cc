@@ -33,7 +33,9 @@ class CudaStream : public CapturingStream {
     MG_CUDNN_RETURN_IF_ERROR(cudnnCreate(&cudnn_));
     MG_CUDNN_RETURN_IF_ERROR(cudnnSetStream(cudnn_, stream));
     MG_CUBLAS_RETURN_IF_ERROR(cublasLtCreate(&cublaslt_));
-    MG_CUDA_RETURN_IF_ERROR(cudaMalloc(&arrivals, kArrivals * sizeof(*arrivals)));
+    void* counters = nullptr;
+    MG_CUDA_RETURN_IF_ERROR(cudaMalloc(&counters, kArrivals * sizeof(*arrivals)));
+    arrivals = static_cast<uint32_t*>(counters);
     MG_CUDA_RETURN_IF_ERROR(cudaMemsetAsync(arrivals, 0, kArrivals * sizeof(*arrivals), stream));
     return Status();
   }
