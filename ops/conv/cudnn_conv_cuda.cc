@@ -2,7 +2,8 @@
 // builds the operation graph. ConvPlan then takes the engine that an earlier search found
 // (FoundAlgorithms), or searches: it times up to kCandidates of the engines that are allowed,
 // unless results must be deterministic or a CUDA graph is being captured, when the first one is
-// taken untimed. Plans are kept by shape, type and alignment.
+// taken untimed. If there is no memory for the workspace of what was taken, the next one that wants
+// less is. Plans are kept by shape, type and alignment.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -208,6 +209,7 @@ class ConvPlan {
     cuda::Stream& stream = cuda::StreamOf(c);
     auto made = std::make_shared<ConvPlan>();
     MG_ASSIGN_OR_RETURN(const std::string what, SearchName(stream, shape));
+    made->what_ = what;
     auto described = Describe(stream.cudnn(), call, alignment);
     if (!described.ok()) {
       Refused(call, what, described.status());
@@ -224,9 +226,18 @@ class ConvPlan {
     return made;
   }
 
+  // An engine whose workspace finds no memory makes way for one that wants less.
   Status Run(KernelContext& c, const CudnnCall& call) {
     if (!plan_.plan.valid()) return Unimplemented("cuDNN has no engine for this convolution");
-    return RunPlan(c, cuda::StreamOf(c), plan_, Bind(call));
+    cuda::Stream& stream = cuda::StreamOf(c);
+    Status status = RunPlan(c, stream, plan_, Bind(call));
+    while (status.code() == Code::kResourceExhausted && TakeSmaller(stream, call))
+      status = RunPlan(c, stream, plan_, Bind(call));
+    if (status.code() == Code::kUnimplemented) {
+      Refused(call, what_, status);
+      passed_.push_back(std::exchange(plan_, {}));
+    }
+    return status;
   }
 
  private:
@@ -253,11 +264,34 @@ class ConvPlan {
     return Status();
   }
 
+  Result<std::vector<Descriptor>> Configs(const cuda::Stream& stream, const CudnnCall& call) {
+    const bool wide = call.dtype == DT_FLOAT && !stream.options.allow_tf32;
+    return cudnn::Configs(operations_.graph,
+                          {.deterministic = stream.options.deterministic, .tensor_cores = !wide});
+  }
+
+  // The engine of the highest rank whose workspace is smaller than that of the present one. False
+  // if there is none.
+  bool TakeSmaller(cuda::Stream& stream, const CudnnCall& call) {
+    const int64_t too_large = plan_.workspace_bytes;
+    const auto configs = Configs(stream, call);
+    if (too_large == 0 || !configs.ok()) return false;
+    for (const Descriptor& config : *configs) {
+      auto plan = cudnn::MakePlan(stream.cudnn(), config);
+      if (!plan.ok() || plan->workspace_bytes >= too_large) continue;
+      LogWarning("no memory for the " + std::to_string(too_large) +
+                 " bytes of workspace of cuDNN's engine for the convolution " + what_ +
+                 "; one that wants " + std::to_string(plan->workspace_bytes) + " takes its place");
+      // A CUDA graph may have been captured with it.
+      passed_.push_back(std::exchange(plan_, std::move(plan).value()));
+      return true;
+    }
+    return false;
+  }
+
   Status Search(KernelContext& c, cuda::Stream& stream, const CudnnCall& call,
                 const std::string& what) {
-    const bool wide = call.dtype == DT_FLOAT && !stream.options.allow_tf32;
-    auto found = cudnn::Configs(
-        operations_.graph, {.deterministic = stream.options.deterministic, .tensor_cores = !wide});
+    auto found = Configs(stream, call);
     Status why = found.status();
     const std::vector<Descriptor> configs =
         found.ok() ? std::move(found).value() : std::vector<Descriptor>();
@@ -294,8 +328,10 @@ class ConvPlan {
     return Status();
   }
 
+  std::string what_;
   cudnn::Operations operations_;
   cudnn::Plan plan_;
+  std::vector<cudnn::Plan> passed_;  // that plan_ was before
 };
 
 using Key = std::pair<std::array<int64_t, 5>, Geometry::Key>;

@@ -63,6 +63,12 @@ struct Layout {
   cublasLtMatrixLayout_t handle = nullptr;
 };
 
+// cuBLASLt reports a limit of its own, as on addresses and strides, as an invalid value.
+bool Refuses(cublasStatus_t status) {
+  return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE ||
+         status == CUBLAS_STATUS_ARCH_MISMATCH;
+}
+
 uint32_t AlignmentOf(const void* pointer) {
   const auto address = reinterpret_cast<uintptr_t>(pointer);
   return address == 0 ? 256u : static_cast<uint32_t>(std::min<uintptr_t>(address & -address, 256));
@@ -99,12 +105,17 @@ class Plan {
     const float one = 1, zero = 0;
     const double wide_one = 1, wide_zero = 0;
     const bool wide = call.dtype == DT_DOUBLE;
-    MG_CUBLAS_RETURN_IF_ERROR(cublasLtMatmul(
+    const cublasStatus_t status = cublasLtMatmul(
         stream.cublaslt(), operation_, wide ? static_cast<const void*>(&wide_one) : &one, call.b,
         first_.handle, call.a, second_.handle, wide ? static_cast<const void*>(&wide_zero) : &zero,
         call.out, out_.handle, call.out, out_.handle, &algorithm_,
-        workspace_bytes_ > 0 ? workspace.raw() : nullptr, workspace_bytes_, stream.stream));
-    return Status();
+        workspace_bytes_ > 0 ? workspace.raw() : nullptr, workspace_bytes_, stream.stream);
+    if (Refuses(status)) {  // what its own heuristic has promised
+      found_ = false;
+      Refused(call);
+      return Unimplemented(cuda::CublasStatus(status, "cublasLtMatmul").message());
+    }
+    return cuda::CublasStatus(status, "cublasLtMatmul");
   }
 
  private:
@@ -166,13 +177,10 @@ class Plan {
     const cublasStatus_t status =
         cublasLtMatmulAlgoGetHeuristic(stream.cublaslt(), operation_, first_.handle, second_.handle,
                                        out_.handle, out_.handle, preference, 1, &result, &count);
-    // cuBLASLt reports a limit of its own, as on addresses and strides, as an invalid value.
-    const bool refused = status == CUBLAS_STATUS_NOT_SUPPORTED ||
-                         status == CUBLAS_STATUS_INVALID_VALUE ||
-                         status == CUBLAS_STATUS_ARCH_MISMATCH;
-    if (!refused) MG_CUBLAS_RETURN_IF_ERROR(status);
-    if (refused || count == 0 || result.state != CUBLAS_STATUS_SUCCESS) {
-      if (!call.product.fused.bias) Refused(call);  // with a bias: the kernel next tries it without
+    if (!Refuses(status))
+      MG_RETURN_IF_ERROR(cuda::CublasStatus(status, "cublasLtMatmulAlgoGetHeuristic"));
+    if (Refuses(status) || count == 0 || result.state != CUBLAS_STATUS_SUCCESS) {
+      Refused(call);
       return Status();
     }
     algorithm_ = result.algo;
@@ -181,7 +189,9 @@ class Plan {
     return Status();
   }
 
+  // With a bias the kernel next tries it without.
   static void Refused(const CublasCall& call) {
+    if (call.product.fused.bias) return;
     const Product& p = call.product;
     LogWarning("cuBLASLt has no algorithm for " + std::to_string(call.count) + " products of " +
                std::string(DTypeName(call.dtype)) + " [" + std::to_string(p.m) + ", " +

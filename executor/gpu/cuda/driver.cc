@@ -91,6 +91,22 @@ struct CapturedGraph {
   std::vector<std::shared_ptr<const void>> needs;  // KeepForGraph
 };
 
+// While this thread captures a graph: what it does here may be no part of the graph.
+class Relaxed {
+ public:
+  Relaxed() : error_(cudaThreadExchangeStreamCaptureMode(&mode_)) {}
+  ~Relaxed() {
+    if (error_ == cudaSuccess) (void)cudaThreadExchangeStreamCaptureMode(&mode_);
+  }
+  Relaxed(const Relaxed&) = delete;
+  Relaxed& operator=(const Relaxed&) = delete;
+  cudaError_t error() const { return error_; }
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+  const cudaError_t error_;
+};
+
 class CudaDriver : public StreamDriver {
  public:
   explicit CudaDriver(int device) : device_(device) {}
@@ -226,24 +242,22 @@ bool CudaDriver::lost() {
 // Also called while a graph is captured: relaxed mode allows cudaMalloc then. The allocation is no
 // part of the graph.
 Result<void*> CudaDriver::AllocateDevice(size_t bytes) {
-  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-  (void)cudaThreadExchangeStreamCaptureMode(&mode);
+  const Relaxed relaxed;
   void* data = nullptr;
-  Status status = Use();
+  Status status = Check(relaxed.error(), "cudaThreadExchangeStreamCaptureMode");
+  if (status.ok()) status = Use();
   if (status.ok()) status = Check(cudaMalloc(&data, bytes), "cudaMalloc");
-  (void)cudaThreadExchangeStreamCaptureMode(&mode);
   if (!status.ok()) return status.WithContext(std::to_string(bytes) + " bytes");
   return data;
 }
 
 Result<void*> CudaDriver::AllocatePinned(size_t bytes) {
-  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-  (void)cudaThreadExchangeStreamCaptureMode(&mode);
+  const Relaxed relaxed;
   void* data = nullptr;
-  Status status = Use();
+  Status status = Check(relaxed.error(), "cudaThreadExchangeStreamCaptureMode");
+  if (status.ok()) status = Use();
   if (status.ok())
     status = Check(cudaHostAlloc(&data, bytes, cudaHostAllocPortable), "cudaHostAlloc");
-  (void)cudaThreadExchangeStreamCaptureMode(&mode);
   if (!status.ok()) return status.WithContext(std::to_string(bytes) + " bytes");
   return data;
 }

@@ -17,6 +17,10 @@ std::string Text(const char* library, const char* call, int code, const char* na
   return text;
 }
 
+// A call that failed leaves its error in CUDA, also if a library made it: the next launch would
+// take it for its own.
+void Forget() { (void)cudaGetLastError(); }
+
 }  // namespace
 
 bool IsSticky(int code) {
@@ -45,6 +49,7 @@ bool IsSticky(int code) {
 
 Status CudaStatus(int code, const char* call) {
   if (code == cudaSuccess) return Status();
+  Forget();
   const auto error = static_cast<cudaError_t>(code);
   std::string text = Text("CUDA", call, code, cudaGetErrorName(error), cudaGetErrorString(error));
   if (IsSticky(code)) return Unavailable(text + "; the GPU's context is lost");
@@ -63,6 +68,7 @@ Status CudaStatus(int code, const char* call) {
 
 Status CudnnStatus(int code, const char* call) {
   if (code == CUDNN_STATUS_SUCCESS) return Status();
+  Forget();
   char detail[512] = "";
   cudnnGetLastErrorString(detail, sizeof detail);
   const auto error = static_cast<cudnnStatus_t>(code);
@@ -75,6 +81,7 @@ Status CudnnStatus(int code, const char* call) {
 
 Status CublasStatus(int code, const char* call) {
   if (code == CUBLAS_STATUS_SUCCESS) return Status();
+  Forget();
   const auto error = static_cast<cublasStatus_t>(code);
   std::string text =
       Text("cuBLAS", call, code, cublasLtGetStatusName(error), cublasLtGetStatusString(error));
