@@ -87,6 +87,13 @@ class CopyIn : public std::enable_shared_from_this<CopyIn> {
     bool busy = false;
     Buffer memory = to_.memory().AllocateFor(from.bytes(), owner_, &run->wait_tick, &busy);
     if (!memory && busy && !launching) return to_.Post(run);
+    if (!memory && busy) {
+      // Between two segments only one whose end could not be recorded keeps memory busy. The end of
+      // an empty one behind it is as good.
+      if (const Status ended = to_.EndSegment(to_.BeginSegment()); !ended.ok())
+        return Fail(run, ended);
+      memory = to_.memory().AllocateFor(from.bytes(), owner_, &run->wait_tick, &busy);
+    }
     if (!memory) {
       return Fail(run,
                   ResourceExhausted("no memory for " + std::string(DTypeName(from.dtype())) +
