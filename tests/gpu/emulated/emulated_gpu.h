@@ -25,6 +25,9 @@ cudaError_t EnqueueOn(CUstream_st* stream, const char* what, std::function<void(
 void Lose(const char* why);
 bool IsLost();
 
+// The code with which a test wants the call to fail (injected_failures.h); 0: it does not.
+int InjectedFailure(const char* call);
+
 // For what is to be late, each time another one.
 unsigned NextSeed();
 

@@ -18,7 +18,7 @@
 // From the environment: MG_EMULATED_GPUS (devices of the machine, 1), of which CUDA_VISIBLE_DEVICES
 // may show some, by number; MG_EMULATED_GPU_SEED (of delays and orders), MG_EMULATED_GPU_COMPUTE=0
 // (kernels do nothing), MG_EMULATED_GPU_LOG=FILE (every call that matters, one a line; totals at
-// the end).
+// the end). A test may let any call fail: tests/gpu/emulated/injected_failures.h.
 #include <cuda_runtime_api.h>
 #include <sys/mman.h>
 
@@ -44,6 +44,7 @@
 #include <vector>
 
 #include "tests/gpu/emulated/emulated_gpu.h"
+#include "tests/gpu/emulated/injected_failures.h"
 #include "tests/gpu/emulated/ptx.h"
 #include "tests/gpu/emulated/registered_kernels.h"
 
@@ -127,6 +128,10 @@ struct State {
   std::set<std::pair<int, int>> peers;  // the first may read the memory of the second
   std::map<int, size_t> used;
   cudaError_t lost = cudaSuccess;
+  // What a test lets fail: the call that is `fail_in` calls away (0: none), of those with a name.
+  int64_t fail_in = 0;
+  int fail_with = 0;
+  std::string fail_only, failed;
   std::map<std::string, int64_t> counts;
   FILE* log = nullptr;
   bool compute = true;
@@ -199,6 +204,28 @@ cudaError_t Break(Capture& capture, cudaError_t code, const char* call, const st
   capture.broken = true;
   return Fail(code, call, why);
 }
+
+// The error code, 0 for none, that a test wants of this call. Polls, of which there may be any
+// number, count only where they are asked for by name.
+int Injected(Lock&, const char* call, cudaStream_t stream = nullptr) {
+  State& s = S();
+  const bool poll = std::strstr(call, "Query") != nullptr;
+  if (s.fail_in == 0 || (s.fail_only.empty() ? poll : s.fail_only != call) || --s.fail_in > 0)
+    return 0;
+  s.failed = call;
+  std::fprintf(stderr, "emulated GPU: %s fails with %d, as a test wants\n", call, s.fail_with);
+  if (s.fail_only.empty() && s.fail_with == cudaErrorLaunchFailure) s.lost = cudaErrorLaunchFailure;
+  const bool breaks = s.fail_with >= cudaErrorStreamCaptureUnsupported &&
+                      s.fail_with <= cudaErrorStreamCaptureWrongThread;
+  if (breaks && stream != nullptr && stream->capture != nullptr) stream->capture->broken = true;
+  return s.fail_with;
+}
+
+#define MAY_FAIL(...)                                          \
+  do {                                                         \
+    if (const int wanted = Injected(__VA_ARGS__); wanted != 0) \
+      return last = static_cast<cudaError_t>(wanted);          \
+  } while (false)
 
 // What might wait for the device: not while this thread captures, unless it said that it knows.
 cudaError_t Unsafe(Lock&, const char* call) {
@@ -379,6 +406,7 @@ cudaError_t Take(void** data, size_t bytes, int device, const char* call) {
   RETURN_IF_ERROR(Lost());
   RETURN_IF_ERROR(Unsafe(lock, call));
   *data = nullptr;
+  MAY_FAIL(lock, call);
   if (bytes == 0) return cudaSuccess;
   if (device >= 0 && S().used[device] + bytes > kMemory) return last = cudaErrorMemoryAllocation;
   void* const mapped = mmap(nullptr, bytes + kAlign, PROT_READ | PROT_WRITE,
@@ -398,6 +426,7 @@ cudaError_t Release(void* data, bool pinned, const char* call) {
   Lock lock(S().mutex);
   RETURN_IF_ERROR(Lost());
   RETURN_IF_ERROR(Unsafe(lock, call));
+  MAY_FAIL(lock, call);
   const auto it = S().ranges.find(static_cast<std::byte*>(data));
   if (it == S().ranges.end() || (it->second.device < 0) != pinned)
     return Fail(cudaErrorInvalidValue, call, "no such allocation");
@@ -428,6 +457,7 @@ cudaError_t Move(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, 
                  const char* call) {
   Lock lock(S().mutex);
   RETURN_IF_ERROR(Known(lock, stream, call));
+  MAY_FAIL(lock, call, stream);
   if (bytes == 0) return cudaSuccess;
   const Range *target = RangeOf(lock, to, bytes), *source = RangeOf(lock, from, bytes);
   const bool to_device = target != nullptr && target->device >= 0,
@@ -487,6 +517,10 @@ bool IsLost() {
   Lock lock(S().mutex);
   return S().lost != cudaSuccess;
 }
+int InjectedFailure(const char* call) {
+  Lock lock(S().mutex);
+  return Injected(lock, call);
+}
 unsigned NextSeed() {
   Lock lock(S().mutex);
   return S().seed += 2;
@@ -496,6 +530,7 @@ cudaError_t EnqueueOn(CUstream_st* stream, const char* what, std::function<void(
                       std::vector<Operand> operands) {
   Lock lock(S().mutex);
   RETURN_IF_ERROR(Known(lock, stream, what));
+  MAY_FAIL(lock, what, stream);
   if (stream->device != current)
     return Fail(cudaErrorInvalidResourceHandle, what,
                 "a stream of another device than the thread's");
@@ -527,6 +562,7 @@ cudaError_t LaunchKernel(const RegisteredKernel& registered, const ptx::LaunchDi
   const char* const call = "launch";
   Lock lock(S().mutex);
   RETURN_IF_ERROR(Known(lock, stream, call));
+  MAY_FAIL(lock, call, stream);
   if (stream->device != current)
     return Fail(cudaErrorInvalidResourceHandle, call,
                 "a stream of another device than the thread's");
@@ -623,8 +659,9 @@ cudaError_t cudaGetDeviceCount(int* count) {
 }
 cudaError_t cudaSetDevice(int device) {
   if (device < 0 || device >= Devices()) return last = cudaErrorInvalidDevice;
-  current = device;
   Lock lock(S().mutex);
+  MAY_FAIL(lock, "cudaSetDevice");
+  current = device;
   return Lost();
 }
 cudaError_t cudaGetDevice(int* device) {
@@ -706,6 +743,7 @@ cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stre
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* made, unsigned) {
   Lock lock(S().mutex);
   RETURN_IF_ERROR(Lost());
+  MAY_FAIL(lock, "cudaStreamCreateWithFlags");
   auto* stream = new CUstream_st;
   stream->device = current;
   stream->delays.seed(S().seed += 2);
@@ -731,6 +769,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   Lock lock(S().mutex);
   RETURN_IF_ERROR(Known(lock, stream, "cudaStreamQuery"));
+  MAY_FAIL(lock, "cudaStreamQuery", stream);
   RETURN_IF_ERROR(NotCaptured(lock, stream, "cudaStreamQuery"));
   if (!stream->queue.empty() || stream->busy) return last = cudaErrorNotReady;
   return cudaSuccess;
@@ -738,6 +777,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   Lock lock(S().mutex);
   RETURN_IF_ERROR(Known(lock, stream, "cudaStreamSynchronize"));
+  MAY_FAIL(lock, "cudaStreamSynchronize", stream);
   RETURN_IF_ERROR(NotCaptured(lock, stream, "cudaStreamSynchronize"));
   Log("cudaStreamSynchronize");
   Finish(lock, {stream});
@@ -746,6 +786,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* made, unsigned flags) {
   Lock lock(S().mutex);
   RETURN_IF_ERROR(Lost());
+  MAY_FAIL(lock, "cudaEventCreateWithFlags");
   auto* event = new CUevent_st;
   event->device = current;
   event->timed = (flags & cudaEventDisableTiming) == 0;
@@ -759,6 +800,7 @@ cudaError_t cudaEventCreate(cudaEvent_t* made) { return cudaEventCreateWithFlags
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   Lock lock(S().mutex);
   RETURN_IF_ERROR(KnownEvent(lock, event, "cudaEventDestroy"));
+  MAY_FAIL(lock, "cudaEventDestroy");
   S().events.erase(event);
   delete event;
   return cudaSuccess;
@@ -768,6 +810,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   Lock lock(S().mutex);
   RETURN_IF_ERROR(Known(lock, stream, call));
   RETURN_IF_ERROR(KnownEvent(lock, event, call));
+  MAY_FAIL(lock, call, stream);
   if (event->device != stream->device)
     return Fail(cudaErrorInvalidResourceHandle, call,
                 "an event of another device than the stream's");
@@ -789,6 +832,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   Lock lock(S().mutex);
   RETURN_IF_ERROR(Known(lock, stream, call));
   RETURN_IF_ERROR(KnownEvent(lock, event, call));
+  MAY_FAIL(lock, call, stream);
   if (stream->capture != nullptr && stream->capture->broken)
     return Fail(cudaErrorStreamCaptureInvalidated, call, "the capture was broken");
   Capture* const of = event->capture.get();
@@ -818,6 +862,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   Lock lock(S().mutex);
   RETURN_IF_ERROR(KnownEvent(lock, event, "cudaEventQuery"));
+  MAY_FAIL(lock, "cudaEventQuery");
   RETURN_IF_ERROR(NotCaptured(lock, event, "cudaEventQuery"));
   if (event->record != nullptr && !event->record->done) return last = cudaErrorNotReady;
   return cudaSuccess;
@@ -825,6 +870,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   Lock lock(S().mutex);
   RETURN_IF_ERROR(KnownEvent(lock, event, "cudaEventSynchronize"));
+  MAY_FAIL(lock, "cudaEventSynchronize");
   RETURN_IF_ERROR(NotCaptured(lock, event, "cudaEventSynchronize"));
   Log("cudaEventSynchronize");
   const std::shared_ptr<Record> record = event->record;
@@ -836,6 +882,7 @@ cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t from, cudaEvent_t to) {
   Lock lock(S().mutex);
   RETURN_IF_ERROR(KnownEvent(lock, from, call));
   RETURN_IF_ERROR(KnownEvent(lock, to, call));
+  MAY_FAIL(lock, call);
   if (!from->timed || !to->timed || from->record == nullptr || to->record == nullptr ||
       from->device != to->device)
     return Fail(cudaErrorInvalidResourceHandle, call, "events without times that can be compared");
@@ -847,12 +894,17 @@ cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t from, cudaEvent_t to) {
 // ---- graphs ----
 
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* other) {
+  {
+    Lock lock(S().mutex);
+    MAY_FAIL(lock, "cudaThreadExchangeStreamCaptureMode");
+  }
   std::swap(mode, *other);
   return cudaSuccess;
 }
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
   Lock lock(S().mutex);
   RETURN_IF_ERROR(Known(lock, stream, "cudaStreamIsCapturing"));
+  MAY_FAIL(lock, "cudaStreamIsCapturing");
   *status = stream->capture == nullptr ? cudaStreamCaptureStatusNone
             : stream->capture->broken  ? cudaStreamCaptureStatusInvalidated
                                        : cudaStreamCaptureStatusActive;
@@ -861,6 +913,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode how) {
   Lock lock(S().mutex);
   RETURN_IF_ERROR(Known(lock, stream, "cudaStreamBeginCapture"));
+  MAY_FAIL(lock, "cudaStreamBeginCapture");
   if (stream->capture != nullptr)
     return Fail(cudaErrorIllegalState, "cudaStreamBeginCapture", "it is captured already");
   stream->capture = std::make_shared<Capture>();
@@ -892,6 +945,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
     joined = joined && Joined(*capture, stream->after, other->after);
     other->capture = nullptr;
   }
+  MAY_FAIL(lock, call);
   if (capture->broken)
     return Fail(cudaErrorStreamCaptureInvalidated, call, "the capture was broken");
   if (!joined)
@@ -903,12 +957,14 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t graph, unsigned long long) {
   Lock lock(S().mutex);
   RETURN_IF_ERROR(Lost());
+  MAY_FAIL(lock, "cudaGraphInstantiate");
   Log("cudaGraphInstantiate");
   *made = new CUgraphExec_st{std::make_shared<const std::vector<Node>>(graph->nodes)};
   return cudaSuccess;
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
   Lock lock(S().mutex);
+  MAY_FAIL(lock, "cudaGraphLaunch");
   Log("cudaGraphLaunch", std::to_string(graph->nodes->size()) + " nodes");
   return Enqueue(lock, stream, "cudaGraphLaunch",
                  [nodes = graph->nodes, random = std::minstd_rand(S().seed += 2)]() mutable {
@@ -916,12 +972,55 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
                  });
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  {
+    Lock lock(S().mutex);
+    MAY_FAIL(lock, "cudaGraphDestroy");
+  }
   delete graph;
   return cudaSuccess;
 }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) {
+  {
+    Lock lock(S().mutex);
+    MAY_FAIL(lock, "cudaGraphExecDestroy");
+  }
   delete graph;
   return cudaSuccess;
+}
+
+// ---- for tests: injected_failures.h ----
+
+void MgEmulatedGpuFail(int64_t call, int error, const char* only) {
+  Lock lock(S().mutex);
+  S().fail_in = call;
+  S().fail_with = error;
+  S().fail_only = only;
+  S().failed.clear();
+}
+const char* MgEmulatedGpuFailed() {
+  static thread_local std::string name;
+  Lock lock(S().mutex);
+  return (name = S().failed).c_str();
+}
+void MgEmulatedGpuRestart() {
+  State& s = S();
+  Lock lock(s.mutex);
+  for (cudaStream_t stream : s.streams) {
+    stream->capture = nullptr;
+    stream->queue.clear();
+    stream->ends = true;
+    s.ending.insert(stream);
+  }
+  s.streams.clear();
+  s.changed.notify_all();
+  s.changed.wait(lock, [&] { return s.ending.empty(); });
+  s.events.clear();
+  s.ranges.clear();
+  s.used.clear();
+  s.peers.clear();
+  s.lost = cudaSuccess;
+  last = cudaSuccess;
+  mode = cudaStreamCaptureModeGlobal;
 }
 
 }  // extern "C"

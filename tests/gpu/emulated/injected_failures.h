@@ -1,0 +1,48 @@
+// Lets calls of the emulated CUDA fail, one at a time (tests/gpu/emulated/runtime.cc). For tests
+// whose program has no CUDA: the plug-in that they open has brought the emulated runtime with it.
+#pragma once
+
+#include <dlfcn.h>
+
+#include <cstdint>
+#include <string>
+
+extern "C" {
+[[gnu::visibility("default")]] void MgEmulatedGpuFail(int64_t call, int error, const char* only);
+[[gnu::visibility("default")]] const char* MgEmulatedGpuFailed();
+[[gnu::visibility("default")]] void MgEmulatedGpuRestart();
+}
+
+namespace monograph::emulated {
+
+// Of the process; any thread.
+class InjectedFailures {
+ public:
+  // Whether the emulated runtime is in the process by now; nothing else may be called before.
+  bool Found() {
+    if (library_ == nullptr) library_ = dlopen("libemulated_gpu.so", RTLD_NOW | RTLD_NOLOAD);
+    return library_ != nullptr;
+  }
+  // Call number `call` from now on (1: the next one) fails with `error`, and no later one. It has
+  // no effect. Codes that break a capture break that of the call's stream; 719
+  // (cudaErrorLaunchFailure) loses the device. Polls (cudaEventQuery) are not counted. `only`:
+  // counted are calls of that name, and `error` is a code of its library.
+  void FailAt(int64_t call, int error, const std::string& only = "") {
+    Function<decltype(MgEmulatedGpuFail)>("MgEmulatedGpuFail")(call, error, only.c_str());
+  }
+  // No call fails any more.
+  void Stop() { FailAt(0, 0); }
+  // The name of the call that failed; empty if it has not come.
+  std::string Failed() { return Function<decltype(MgEmulatedGpuFailed)>("MgEmulatedGpuFailed")(); }
+  // As if the process were started anew: no device is lost. REQUIRES: no session is open.
+  void Restart() { Function<decltype(MgEmulatedGpuRestart)>("MgEmulatedGpuRestart")(); }
+
+ private:
+  template <typename F>
+  F* Function(const char* name) {
+    return reinterpret_cast<F*>(dlsym(library_, name));
+  }
+  void* library_ = nullptr;
+};
+
+}  // namespace monograph::emulated
