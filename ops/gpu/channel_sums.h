@@ -44,7 +44,7 @@ struct RowChunks {
   static constexpr int kSums = Term::kSums;
   struct Shared {
     float sums[kSums * N * (kThreads + kMostLanes)];
-    bool last;  // of the group, then of the tile
+    bool last_of_group, last_of_tile;
   };
   Term term;
   int64_t rows, channels, chunk_rows, tiles;
@@ -74,7 +74,7 @@ struct RowChunks {
       return;
     }
     if (phase == 5) {
-      if (partial == nullptr || shared.last) Finished(tile, thread, shared);
+      if (partial == nullptr || shared.last_of_tile) Finished(tile, thread, shared);
       return;
     }
     if (phase > 1) {
@@ -82,13 +82,14 @@ struct RowChunks {
       const int group = static_cast<int>(chunk % kGroups);
       uint32_t* const counters = arrivals + tile * (groups + 1);
       if (phase == 3) {
-        if (shared.last) SumGroup(tile, group, thread);
+        if (shared.last_of_group) SumGroup(tile, group, thread);
       } else if (thread == 0) {
         if (phase == 2) {
           const int of_group = (chunks - group + kGroups - 1) / kGroups;
-          shared.last = ArriveLast(counters + group, static_cast<uint32_t>(of_group));
-        } else if (shared.last) {
-          shared.last = ArriveLast(counters + groups, static_cast<uint32_t>(groups));
+          shared.last_of_group = ArriveLast(counters + group, static_cast<uint32_t>(of_group));
+        } else {
+          shared.last_of_tile =
+              shared.last_of_group && ArriveLast(counters + groups, static_cast<uint32_t>(groups));
         }
       }
       return;
