@@ -67,7 +67,7 @@ class MessageHandler {
   // call.
   virtual PayloadSink OnMessage(std::string_view header, size_t payload_bytes) = 0;
   // A message that is only a header, or whose payload the transport hands over by reference (within
-  // one process).
+  // one process, or of a task of this host): nobody may write to that.
   virtual void OnDelivered(std::string_view header, Payload payload) = 0;
 };
 
@@ -108,8 +108,8 @@ class Transport {
   // Sends a message. `header` (at most kMaxHeaderBytes) is copied. `payload` is kept until `done`,
   // called when the memory may be changed again (OK does not mean that the peer handled it), or
   // with the failure. `done` may be empty. An unknown or disconnected peer: done(Cancelled). Where
-  // payloads go by reference (one process; a peer that is this very transport) the receiver shares
-  // the buffer: change it only if it is unique().
+  // payloads go by reference (one process; a peer that is this very transport, or that reads large
+  // ones where they lie) the receiver shares the buffer: change it only if it is unique().
   virtual void Send(PeerId peer, std::string_view header, Payload payload, Done done) = 0;
 
   // Drives the transport on the calling thread until ready() is true or the deadline has passed;

@@ -15,7 +15,9 @@ namespace monograph {
 struct TransportOptions {
   // UCX's lanes (UCX_TLS) and our own: "posix,cma", "rc", "tcp", "tls", ... Empty: shared memory,
   // InfiniBand, in a trusted network TCP (transport/ucx/ucx_lanes.h), and tls with a key. A lane
-  // that this machine lacks is InvalidArgument, naming those it has.
+  // that this machine lacks is InvalidArgument, naming those it has. "reference": large payloads
+  // between tasks of this host that all have it are read where they lie; a program that serves no
+  // task has it only if it is named.
   std::string lanes = {};
   // UCX_NET_DEVICES. Empty: those of the trusted network and RDMA's.
   std::string net_devices = {};
