@@ -655,7 +655,7 @@ TEST_F(GpuCollectiveOfClients, StepsThatOverlapMeetInTheOrderOfTheirNumbers) {
   ExpectNoRaces();
 }
 
-TEST_F(GpuCollectiveOfClients, ALostDaemonEndsTheOthersExchangeByNameAndTheNextGroupFormsAnew) {
+TEST_F(GpuCollectiveOfClients, ADaemonThatGoesEndsTheOthersExchangeByNameAndTheNextGroupFormsAnew) {
   Start({"card 0", "card 1", "card 2"});
   OpenSums(/*timeout=*/300);
   ExpectSums();
@@ -666,15 +666,17 @@ TEST_F(GpuCollectiveOfClients, ALostDaemonEndsTheOthersExchangeByNameAndTheNextG
   const auto lost = std::chrono::steady_clock::now();
   daemons_[2] = nullptr;
   const auto ended = steps.get();
-  EXPECT_LT(std::chrono::steady_clock::now() - lost, std::chrono::seconds(10));
-  for (const auto& values : ended) {
-    ASSERT_FALSE(values.ok());
-    EXPECT_EQ(values.status().code(), Code::kUnavailable) << values.status();
-    EXPECT_NE(values.status().message().find("/job:worker/replica:0/task:2"), std::string::npos)
-        << values.status();
+  EXPECT_LT(std::chrono::steady_clock::now() - lost, std::chrono::seconds(3));
+  for (size_t client = 0; client < ended.size(); ++client) {
+    // It ends in order: the others hear first that its session is closed, or that it is lost.
+    const Status status = ended[client].status();
+    EXPECT_TRUE(status.code() == Code::kUnavailable ||
+                (client != 2 && status.code() == Code::kAborted))
+        << status;
+    EXPECT_NE(status.message().find("/job:worker/replica:0/task:2"), std::string::npos) << status;
   }
   EXPECT_GT(FakeDrivers()[0]->counts().aborts, 0);
-  // What was lost stays lost for these sessions; others form a group of those that are there.
+  // Others form a group of those that are there.
   Start({"card 0", "card 1"});
   OpenSums(/*timeout=*/60);
   ExpectSums();

@@ -723,6 +723,72 @@ TEST(Collectives, AMemberIsNotAwaitedOnceItsSessionLosesItsTaskOrIsClosedHere) {
   }
 }
 
+// As GPUs do that exchange by themselves (executor/gpu/members.h).
+TEST(Collectives, WhoHasEnteredARoundMeetsTheOthersInItAndHearsHowItEndsUntilItLeaves) {
+  Group group(2, 1, false, false, false);
+  struct Entry {
+    std::shared_ptr<CollectiveRequest> request;
+    std::shared_ptr<Outcome> known = std::make_shared<Outcome>(),
+                             broken = std::make_shared<Outcome>();
+  };
+  const auto enter = [&](int member, uint64_t step) {
+    Entry entry{group.Request(member, step, 1)};
+    const auto end = [](const std::shared_ptr<Outcome>& outcome, const Status& status) {
+      std::lock_guard lock(outcome->mutex);
+      EXPECT_FALSE(outcome->ended) << "ended twice";
+      outcome->ended = true;
+      outcome->status = status;
+      outcome->changed.notify_all();
+    };
+    entry.request->done = [end, known = entry.known](const Status& status, std::vector<Tensor>) {
+      end(known, status);
+    };
+    entry.request->broken = [end, broken = entry.broken](const Status& status) {
+      end(broken, status);
+    };
+    group.manager(member).Enter(entry.request);
+    return entry;
+  };
+  const auto meet = [&](const Entry& entry, int member, uint64_t step, uint8_t meeting) {
+    auto request = group.Request(member, step, 1);
+    request->entered = entry.request;
+    request->meeting = meeting;
+    request->inputs.push_back(Values(50, member, meeting));
+    return group.Start(member, request);
+  };
+  std::vector<Entry> first, second;
+  for (const uint64_t step : {1, 2}) {
+    std::vector<Entry>& entries = step == 1 ? first : second;
+    for (const int member : {0, 1}) entries.push_back(enter(member, step));
+    for (const Entry& entry : entries) {
+      ASSERT_TRUE(entry.known->Wait().ok()) << entry.known->Wait();
+      EXPECT_EQ(entry.request->members->size(), 2);
+      EXPECT_EQ(entry.request->links.size(), 2u);
+      EXPECT_EQ(entry.request->epoch, first[0].request->epoch);
+      EXPECT_EQ(entry.request->round, step);
+    }
+    for (const uint8_t meeting : {0, 1}) {
+      const auto a = meet(entries[0], 0, step, meeting), b = meet(entries[1], 1, step, meeting);
+      for (const auto& outcome : {a, b}) {
+        ASSERT_TRUE(outcome->Wait().ok()) << outcome->Wait();
+        EXPECT_TRUE(BitEqual(outcome->outputs[0], SumOf(50, 2, meeting)));
+      }
+    }
+    for (const int member : {0, 1}) {
+      if (step == 1) group.manager(member).Leave(first[static_cast<size_t>(member)].request);
+    }
+  }
+  EXPECT_TRUE(group.manager(0).AwaitsPartsOf(group.session(1)));
+  group.manager(0).PeerLost(group.session(0), Task(1), TaskLost(Task(1), Task(1) + " is lost"));
+  for (const Entry& entry : second) {
+    EXPECT_EQ(entry.broken->Wait().code(), Code::kUnavailable) << entry.broken->Wait();
+    EXPECT_EQ(entry.broken->Wait().lost_task(), Task(1));
+  }
+  EXPECT_EQ(meet(second[0], 0, 2, 2)->Wait().lost_task(), Task(1));
+  EXPECT_FALSE(group.manager(0).AwaitsPartsOf(group.session(1)));
+  for (const Entry& entry : first) EXPECT_FALSE(entry.broken->ended);
+}
+
 TEST(Collectives, ALostClientIsNamedByAllThatMeetItAndNewSessionsMeetAgain) {
   enum { kBetween, kInTheMiddle, kAfterABrokenTransfer };
   for (const int when : {kBetween, kInTheMiddle, kAfterABrokenTransfer}) {
