@@ -36,6 +36,10 @@ Result<std::string> TensorFlowVersion() {
 
 std::vector<const OpDef*> BorrowedOps() { return tensorflow::Definitions::Get().All(); }
 
+std::map<std::string, std::set<DType>> BorrowedTypes(const std::string& op) {
+  return tensorflow::Definitions::Get().KernelTypes(op);
+}
+
 std::map<std::string, std::string, std::less<>> RefusedOps() {
   return tensorflow::Definitions::Get().Refused();
 }

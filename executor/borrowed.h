@@ -7,7 +7,9 @@
 // (executor/tensorflow/), and stays open until the process ends.
 #pragma once
 
+#include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -43,10 +45,27 @@ class FunctionsConstruction {
 // Names the interpreter, in place of the environment. Before a graph needs one.
 void NameTensorFlow(std::string interpreter);
 
+// Hears, as long as it lives, of a crash in TensorFlow's library, before the process ends: by
+// `heard`, with "node 'x' (Lgamma)", what was computed, on the thread mg-crash. `heard` has half a
+// second, and may find locks taken that the crashing thread holds.
+class CrashListener {
+ public:
+  explicit CrashListener(std::function<void(const std::string& computed)> on_crash);
+  ~CrashListener();  // waits while `heard` runs
+  CrashListener(const CrashListener&) = delete;
+  CrashListener& operator=(const CrashListener&) = delete;
+
+  const std::function<void(const std::string& computed)> heard;
+};
+// Calls all listeners.
+void TellOfCrash(const std::string& computed);
+
 // "TensorFlow 2.21.0", or why there is none. May take seconds at the first call.
 Result<std::string> TensorFlowVersion();
 // All ops that can be borrowed, sorted by name; none without TensorFlow.
 std::vector<const OpDef*> BorrowedOps();
+// What TensorFlow's kernels for CPUs take: the types of each attribute that they ask for.
+std::map<std::string, std::set<DType>> BorrowedTypes(const std::string& op);
 // Ops that TensorFlow knows and cannot lend, and why.
 std::map<std::string, std::string, std::less<>> RefusedOps();
 

@@ -37,26 +37,67 @@ Status BorrowedShape(ShapeContext& c) {
   return Status();
 }
 
-// From a KernelList: fields "kernel" = 1, of a kernel "op" = 1 and "device_type" = 2.
-std::set<std::string_view> OpsWithCpuKernel(std::string_view bytes) {
-  constexpr uint64_t kFirst = 1 << 3 | 2, kSecond = 2 << 3 | 2;
-  std::set<std::string_view> ops;
-  std::string_view kernel, field;
-  for (wire_format::Reader list(bytes); !list.done();) {
-    if (list.Tag() != kFirst || !list.Bytes(&kernel)) break;
-    std::string_view op, device;
-    for (wire_format::Reader in(kernel); !in.done();) {
-      const uint64_t tag = in.Tag();
-      if (tag != kFirst && tag != kSecond) {
-        in.Skip(tag);
-        continue;
-      }
-      if (!in.Bytes(&field)) break;
-      if (tag == kFirst) op = field;
-      if (tag == kSecond) device = field;
+using TypesOfAttrs = Definitions::TypesOfAttrs;
+
+// Calls `on_field(tag, bytes)` for each field of a message that is a message, string or packed
+// list.
+template <typename OnField>
+void ForEachField(std::string_view message, OnField on_field) {
+  std::string_view bytes;
+  for (wire_format::Reader in(message); !in.done();) {
+    const uint64_t tag = in.Tag();
+    if ((tag & 7) != 2) {
+      in.Skip(tag);
+    } else if (in.Bytes(&bytes)) {
+      on_field(static_cast<int>(tag >> 3), bytes);
     }
-    if (device == "CPU" || device == "DEFAULT") ops.insert(op);
   }
+}
+
+// An AttrValue's "list" = 1, with "type" = 6.
+std::set<DType> TypesIn(std::string_view attr_value) {
+  std::set<DType> types;
+  const auto add = [&types](uint64_t type) { types.insert(static_cast<DType>(type)); };
+  ForEachField(attr_value, [&](int field, std::string_view list) {
+    if (field != 1) return;
+    for (wire_format::Reader in(list); !in.done();) {
+      const uint64_t tag = in.Tag();
+      std::string_view packed;
+      if (tag == (6 << 3 | 0)) {
+        add(in.Varint());
+      } else if (tag == (6 << 3 | 2) && in.Bytes(&packed)) {
+        for (wire_format::Reader one(packed); !one.done();) add(one.Varint());
+      } else if (tag != (6 << 3 | 2)) {
+        in.Skip(tag);
+      }
+    }
+  });
+  return types;
+}
+
+// From a KernelList: fields "kernel" = 1, of a kernel "op" = 1, "device_type" = 2 and "constraint"
+// = 3, of that "name" = 1 and "allowed_values" = 2.
+std::map<std::string, TypesOfAttrs, std::less<>> CpuKernels(std::string_view bytes) {
+  std::map<std::string, TypesOfAttrs, std::less<>> ops;
+  ForEachField(bytes, [&ops](int list_field, std::string_view kernel) {
+    if (list_field != 1) return;
+    std::string op;
+    std::string_view device;
+    TypesOfAttrs types;
+    ForEachField(kernel, [&](int field, std::string_view value) {
+      if (field == 1) op = value;
+      if (field == 2) device = value;
+      if (field != 3) return;
+      std::string attr;
+      ForEachField(value, [&](int part, std::string_view inner) {
+        if (part == 1) attr = inner;
+        if (part == 2) types[attr].merge(TypesIn(inner));
+      });
+    });
+    if (device != "CPU" && device != "DEFAULT") return;
+    TypesOfAttrs& all = ops[op];
+    for (auto& [attr, set] : types) all[attr].merge(set);
+  });
   return ops;
 }
 
@@ -139,7 +180,7 @@ Status Definitions::Load() {
   Result<OpList> list = ParseOpList((*package)->ops);
   why_not_ = list.status();
   if (!why_not_.ok()) return why_not_;
-  const std::set<std::string_view> computed = OpsWithCpuKernel((*package)->kernels);
+  kernels_ = CpuKernels((*package)->kernels);
   for (const std::string& name : list->by_reference)
     refused_.emplace(name, "TensorFlow computes it only where what it works on is by reference");
   std::map<std::string_view, std::string_view> fails;
@@ -148,7 +189,7 @@ Status Definitions::Load() {
     fails.emplace(name, "TensorFlow's kernel refuses it in GraphDefs of today");
   for (OpDef& op : list->ops) {
     const std::string name = op.name();
-    if (!computed.contains(name)) {
+    if (!kernels_.contains(name)) {
       refused_.emplace(name, "TensorFlow has no kernel of it for CPUs");
     } else if (const auto why = fails.find(name); why != fails.end()) {
       refused_.emplace(name, why->second);
@@ -185,6 +226,13 @@ std::map<std::string, std::string, std::less<>> Definitions::Refused() {
   MutexLock lock(mutex_);
   if (!Load().ok()) return {};
   return refused_;
+}
+
+Definitions::TypesOfAttrs Definitions::KernelTypes(const std::string& op) {
+  MutexLock lock(mutex_);
+  if (!Load().ok()) return {};
+  const auto found = kernels_.find(op);
+  return found != kernels_.end() ? found->second : TypesOfAttrs();
 }
 
 std::vector<const OpDef*> Definitions::All() {

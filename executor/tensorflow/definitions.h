@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,6 +30,9 @@ class Definitions : public OpSource {
   // OK if `name` can be borrowed; else the reason, with an empty message if nothing would help.
   Status Require(std::string_view name);
   std::vector<const OpDef*> All();
+  // What the kernels of an op for CPUs take: the types of each attribute that they ask for.
+  using TypesOfAttrs = std::map<std::string, std::set<DType>>;
+  TypesOfAttrs KernelTypes(const std::string& op);
   // What TensorFlow knows and cannot lend, and why.
   std::map<std::string, std::string, std::less<>> Refused();
 
@@ -39,6 +43,7 @@ class Definitions : public OpSource {
   bool loaded_ MG_GUARDED_BY(mutex_) = false;
   Status why_not_ MG_GUARDED_BY(mutex_);
   std::map<std::string, OpDef, std::less<>> ops_ MG_GUARDED_BY(mutex_);
+  std::map<std::string, TypesOfAttrs, std::less<>> kernels_ MG_GUARDED_BY(mutex_);
   std::map<std::string, std::string, std::less<>> refused_ MG_GUARDED_BY(mutex_);
 };
 

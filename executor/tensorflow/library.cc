@@ -1,16 +1,25 @@
 // Opening TensorFlow's library. It brings protocol buffers of its own, under the names of ours: it
 // is opened so that it sees its own first (RTLD_DEEPBIND), and nobody else sees any of them
 // (RTLD_LOCAL). AddressSanitizer cannot work with the former.
+//
+// A crash in it: the handler says on standard error what was computed, and gives the thread
+// mg-crash half a second to tell it to those who wait for the process (CrashListener). In a handler
+// nothing can be sent; the thread that crashed stays in it meanwhile.
 #include "executor/tensorflow/library.h"
 
 #include <dlfcn.h>
+#include <semaphore.h>
 #include <signal.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cstring>
+#include <string>
 #include <string_view>
 
+#include "base/thread.h"
+#include "executor/borrowed.h"
 #include "executor/tensorflow/helper.h"
 
 namespace monograph::tensorflow {
@@ -45,14 +54,50 @@ void Write(const char* text) {
   [[maybe_unused]] const ssize_t n = write(STDERR_FILENO, text, std::strlen(text));
 }
 
-// Says what was computed, and leaves the rest to who was there before.
+// What the first crash was in: written by the handler before the semaphore is raised.
+char computed[512];
+sem_t crashed;
+std::atomic<bool> crashes{false}, told{false};  // default order: a crash is rare
+std::atomic<pid_t> telling_thread{0};
+
+void TellWhenItCrashes() {
+  telling_thread = gettid();
+  while (sem_wait(&crashed) != 0) {
+  }
+  TellOfCrash(computed);
+  told = true;
+}
+
+void Nap() {
+  const timespec five_ms{0, 5'000'000};
+  nanosleep(&five_ms, nullptr);
+}
+
+// Says what was computed, on standard error and to who listens, and leaves the rest to who was
+// there before. The thread's own node counts; where the library crashes on a thread of its own, all
+// that run are named. Calls only what a handler may call.
 void OnCrash(int number, siginfo_t*, void*) {
+  constexpr int kTellNaps = 100, kLeaveNaps = 20;  // half a second; a tenth for what is sent
+  const std::atomic<const char*>* mine = MyPlace();
+  const bool own = mine != nullptr && mine->load() != nullptr;
+  const bool first = !crashes.exchange(true);
+  bool any = false;
   for (const std::atomic<const char*>& place : running) {
     const char* what = place.load();
-    if (what == nullptr) continue;
+    if (what == nullptr || (own && &place != mine)) continue;
+    any = true;
     Write("monograph: the process crashes while TensorFlow's library computes ");
     Write(what);
     Write("\n");
+    if (!first) continue;
+    const size_t length = std::strlen(computed);
+    if (length > 0) std::strncat(computed, ", ", sizeof computed - length - 1);
+    std::strncat(computed, what, sizeof computed - std::strlen(computed) - 1);
+  }
+  if (any && telling_thread.load() != 0 && telling_thread.load() != gettid()) {
+    if (first) sem_post(&crashed);
+    for (int i = 0; i < kTellNaps && !told; ++i) Nap();
+    for (int i = 0; i < kLeaveNaps; ++i) Nap();
   }
   sigaction(number, &before[number], nullptr);
   raise(number);
@@ -70,6 +115,8 @@ Running::~Running() {
 }
 
 void NameRunningInCrashes() {
+  sem_init(&crashed, 0, 0);
+  StartThread("mg-crash", TellWhenItCrashes).detach();
   for (const int number : kSignals) {
     struct sigaction action = {};
     action.sa_sigaction = OnCrash;

@@ -30,7 +30,8 @@ class Library {
 };
 
 // While it lives, this thread computes `what` ("node 'x' (Lgamma)") in TensorFlow's library: if the
-// process crashes meanwhile, standard error says so. `what` outlives it.
+// process crashes meanwhile, standard error says so, and CrashListeners hear it. `what` outlives
+// it.
 class Running {
  public:
   explicit Running(const char* what);
@@ -39,7 +40,7 @@ class Running {
   Running& operator=(const Running&) = delete;
 };
 
-// Before the library is opened.
+// Once, before the library is opened. Starts the thread that tells listeners.
 void NameRunningInCrashes();
 
 }  // namespace monograph::tensorflow

@@ -1,6 +1,7 @@
 // Into the library a tensor goes as a view of our memory, which our reference keeps until the
-// library gives it back; strings become views of their bytes. Out of it a tensor keeps the
-// library's memory, unless the library goes on to read that; strings are copied.
+// library gives it back, or which the library copies if it is not aligned; strings become views of
+// their bytes. Out of it a tensor keeps the library's memory, unless the library goes on to read
+// that; strings are copied.
 #include "executor/tensorflow/tensors.h"
 
 #include <algorithm>

@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "base/mutex.h"
 #include "base/random.h"
+#include "executor/borrowed.h"
 #include "executor/collective/collective.h"
 #include "executor/device.h"
 #include "executor/plan/plan.h"
@@ -76,6 +77,10 @@ class Worker::Impl : public CollectiveHost {
       MG_EXCLUDES(session->mutex);
   void AbortHere(WorkerSession& session, uint64_t step, const Status& status)
       MG_EXCLUDES(session.mutex);
+
+  // The process is about to end: a library crashed while it `computed`. Clients elsewhere whose
+  // steps run here are told.
+  void Crashes(const std::string& computed);
 
   // ---- messages.cc
   // `iteration`, here and below: as StepSink::OnSend's.
@@ -142,6 +147,9 @@ class Worker::Impl : public CollectiveHost {
   // Those that close, whose data planes still count; and what the closed ones have counted.
   std::vector<std::shared_ptr<WorkerSession>> closing_ MG_GUARDED_BY(sessions_mutex_);
   TransportStats moved_before_ MG_GUARDED_BY(sessions_mutex_);
+
+  // Ends with Shutdown.
+  std::optional<CrashListener> crash_listener_;
 
   // Sessions that were given up while a kernel of them runs. Default order: seldom.
   std::atomic<int> left_ = 0;

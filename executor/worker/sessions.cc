@@ -62,6 +62,7 @@ Status RouteEdges(const WorkerSession& session, const std::string& self, Registe
 }  // namespace
 
 Status Worker::Impl::Start() {
+  crash_listener_.emplace([this](const std::string& computed) { Crashes(computed); });
   pools_ = std::make_unique<ThreadPools>(options_.inter_op_parallelism_threads,
                                          options_.intra_op_parallelism_threads);
   MG_ASSIGN_OR_RETURN(devices_, MakeCpuDevices(options_.task, options_.cpu_devices));
@@ -77,6 +78,7 @@ Status Worker::Impl::Start() {
 }
 
 void Worker::Impl::Shutdown() {
+  crash_listener_.reset();
   EndWatch();
   std::vector<uint64_t> ids;
   {

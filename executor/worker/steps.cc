@@ -5,6 +5,7 @@
 // once. Steps are started, delivered to, aborted and reported without the session's lock, because
 // each of these may end a step, and EndStep takes the lock.
 #include <algorithm>
+#include <set>
 
 #include "executor/step/unfinished.h"
 #include "executor/worker/impl.h"
@@ -209,6 +210,31 @@ void Worker::Impl::ReportDone(WorkerSession& session, uint64_t step_id, const St
   message.step = step_id;
   message.status = status;
   SendMessage(session, session.client_peer, std::move(message));
+}
+
+void Worker::Impl::Crashes(const std::string& computed) {
+  std::vector<std::shared_ptr<WorkerSession>> sessions;
+  {
+    ReaderLock lock(sessions_mutex_);
+    for (const auto& [id, session] : sessions_) {
+      const bool reports = session->state == WorkerSession::State::kConnected;
+      if (reports && session->client_peer != kSelf) sessions.push_back(session);
+    }
+  }
+  const Status why =
+      TaskLost(task_, task_ + " crashes while TensorFlow's library computes " + computed);
+  for (const auto& session : sessions) {
+    std::set<uint64_t> running;  // of a row, its last one
+    {
+      MutexLock lock(session->mutex);
+      for (const StepSlot& slot : session->slots) {
+        if (slot.running == nullptr || slot.state != StepSlot::kRunning) continue;
+        const StepRow* row = session->RowOf(slot.step);
+        running.insert(row != nullptr ? row->numbers.last : slot.step);
+      }
+    }
+    for (const uint64_t step : running) ReportDone(*session, step, why, {});
+  }
 }
 
 void Worker::Impl::AbortHere(WorkerSession& session, uint64_t step_id, const Status& status) {
