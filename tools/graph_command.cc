@@ -12,6 +12,7 @@
 #include "tools/command_table.h"
 #include "tools/flags.h"
 #include "tools/graph_report.h"
+#include "tools/op_table.h"
 #include "tools/session_flags.h"
 
 namespace monograph {
@@ -92,18 +93,17 @@ int Export(const Arguments& arguments) {
 }  // namespace
 
 int OpsCommand(const std::vector<std::string>& arguments) {
-  bool types = false;
   std::vector<std::string> names;
   Flags flags(
       "monograph ops",
-      "Lists all ops by family, as a table in Markdown, and those that TensorFlow lends if "
-      "MONOGRAPH_TENSORFLOW names it; of ops that are named, the definition, the types that "
-      "they compute on a CPU, and whether they have a gradient.\n\n"
-      "Examples:\n  monograph ops\n  monograph ops --types\n  monograph ops MatMul Conv2D\n");
-  flags.Add("types", &types, "a row for each op: types, devices, gradient, ours or borrowed");
+      "Lists all ops by family, as a table in Markdown: types, devices, gradient, ours or "
+      "borrowed. Those that TensorFlow lends are in it if MONOGRAPH_TENSORFLOW names one. Of ops "
+      "that are named, the definition, the types that they compute on a CPU, and whether they have "
+      "a gradient.\n\n"
+      "Examples:\n  monograph ops\n  monograph ops MatMul Conv2D\n");
   flags.AddPositional("[OP...]", &names, -1, "ops to describe");
   if (std::optional<int> exit = flags.Parse(arguments)) return *exit;
-  if (names.empty()) std::fputs((types ? ListTypes() : ListOps()).c_str(), stdout);
+  if (names.empty()) std::fputs(OpTable().c_str(), stdout);
   for (const std::string& name : names) {
     const Result<std::string> text = DescribeOp(name);
     if (!text.ok()) return flags.Exit(text.status());

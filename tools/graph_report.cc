@@ -11,14 +11,10 @@
 
 #include "base/printable.h"
 #include "client/registries.h"
-#include "executor/borrowed.h"
-#include "executor/gpu/plugin.h"
 #include "executor/node_construction.h"
 #include "graph/function.h"
 #include "graph/graph_check.h"
-#include "graph/op_source.h"
 #include "graph/references.h"
-#include "ops/register.h"
 #include "tools/columns.h"
 
 namespace monograph {
@@ -107,38 +103,6 @@ std::string Table(const std::vector<NodeProblem>& problems) {
   return AlignColumns(words, 4);
 }
 
-// "T: float half; Tidx: int32 int64": what kernels for CPUs take; "all" where no type matters.
-std::string JoinedTypes(const std::string& op, const std::string& separator) {
-  std::map<std::string, std::set<std::string>> types;
-  for (const KernelRegistry::Entry* entry : DefaultRegistries().kernels.All()) {
-    if (entry->def.op != op || entry->def.device != kCpu) continue;
-    for (const auto& [name, dtype] : entry->def.types)
-      types[name].insert(std::string(DTypeName(dtype)));
-  }
-  std::string text;
-  for (const auto& [name, set] : types) {
-    text += (text.empty() ? "" : separator) + name + ":";
-    for (const std::string& type : set) text += " " + type;
-  }
-  return text.empty() ? "all" : text;
-}
-
-// The same of a definition, for an op whose kernels are TensorFlow's.
-std::string AllowedTypes(const OpDef& op) {
-  std::string text;
-  for (const AttrDef& attr : op.attrs()) {
-    if (attr.allowed_types.empty()) continue;
-    text += (text.empty() ? "" : "; ") + attr.name + ":";
-    for (const DType dtype : attr.allowed_types) text += " " + std::string(DTypeName(dtype));
-  }
-  return text.empty() ? "all" : text;
-}
-
-std::string GradientText(const OpDef& op) {
-  if (op.gradient() != nullptr) return "yes";
-  return op.no_gradient() ? "none flows" : "no";
-}
-
 }  // namespace
 
 Result<GraphReport> ReportGraph(const std::string& path) {
@@ -169,74 +133,6 @@ Result<GraphReport> ReportGraph(const std::string& path) {
                          Count(ops.size(), "op") + " cannot run here (of " + size + ")\n\n" +
                          Table(problems) + "\n" + unread,
                      false};
-}
-
-std::string ListOps() {
-  std::string text = "| family | ops |\n| --- | --- |\n";
-  std::set<std::string> structural;
-  const OpRegistry empty;  // but for these
-  for (const OpDef* op : empty.All()) structural.insert(op->name());
-  const auto row = [&text](std::string_view family, const std::vector<std::string>& ops) {
-    std::string joined;
-    for (const std::string& op : ops) joined += (joined.empty() ? "" : ", ") + op;
-    if (!joined.empty()) text += "| " + std::string(family) + " | " + joined + " |\n";
-  };
-  for (const OpFamily& family : OpFamilies()) {
-    OpRegistry registry;
-    family.define(&registry);
-    std::vector<std::string> ops;
-    for (const OpDef* op : registry.All()) {
-      if (!op->name().starts_with('_') && !structural.contains(op->name()))
-        ops.push_back(op->name());
-    }
-    row(family.name, ops);
-  }
-  std::vector<std::string> calls;
-  for (const std::string& op : structural) {
-    if (!op.starts_with('_')) calls.push_back(op);
-  }
-  row("calls of functions", calls);
-  const Result<std::string> tensorflow = TensorFlowVersion();
-  if (!tensorflow.ok()) return text;
-  std::vector<std::string> borrowed;
-  for (const OpDef* op : BorrowedOps()) {
-    if (IsBorrowed(*DefaultRegistries().ops.Find(op->name()))) borrowed.push_back(op->name());
-  }
-  row("borrowed from " + *tensorflow, borrowed);
-  std::map<std::string, std::vector<std::string>> refused;
-  for (const auto& [op, why] : RefusedOps()) {
-    if (DefaultRegistries().ops.Find(op) == nullptr) refused[why].push_back(op);
-  }
-  for (const auto& [why, ops] : refused) row("neither: " + why, ops);
-  return text;
-}
-
-std::string ListTypes() {
-  std::string text =
-      "| op | types on CPUs | devices | gradient | whose |\n| --- | --- | --- | --- | --- |\n";
-  const auto row = [&text](const OpDef& op, const std::string& types, const char* devices,
-                           const std::string& gradient, const char* whose) {
-    text += "| " + op.name() + " | " + types + " | " + devices + " | " + gradient + " | " + whose +
-            " |\n";
-  };
-  const KernelRegistry* const gpu = CudaKernels();
-  for (const OpDef* op : DefaultRegistries().ops.All()) {
-    if (op->name().starts_with('_')) continue;
-    const bool on_gpu = gpu != nullptr && gpu->HasOp(op->name(), kGpu);
-    row(*op, JoinedTypes(op->name(), "; "), on_gpu ? "CPU, GPU" : "CPU", GradientText(*op), "ours");
-  }
-  for (const OpDef* op : BorrowedOps()) {
-    if (IsBorrowed(*DefaultRegistries().ops.Find(op->name())))
-      row(*op, AllowedTypes(*op), "CPU", "no", "borrowed");
-  }
-  return text;
-}
-
-Result<std::string> DescribeOp(const std::string& name) {
-  MG_ASSIGN_OR_RETURN(const OpDef* op, DefaultRegistries().ops.Require(name));
-  if (IsBorrowed(*op)) return op->ToString() + "\nborrowed from TensorFlow, on CPUs\n";
-  return op->ToString() + "\ntypes on a CPU:\n  " + JoinedTypes(name, "\n  ") +
-         "\ngradient: " + GradientText(*op) + "\n";
 }
 
 }  // namespace monograph

@@ -8,16 +8,21 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
+#include <set>
 #include <sstream>
 
 #include "client/registries.h"
+#include "executor/resource_manager.h"
 #include "executor/tensorflow/library.h"
+#include "executor/tensorflow/tensors.h"
 #include "graph/graph_file.h"
 #include "ops/constant/constant.h"
 #include "ops/elementwise/elementwise.h"
 #include "tests/client/session_fixture.h"
 #include "tests/temporary_folder.h"
+#include "tools/op_table.h"
 
 namespace monograph {
 namespace {
@@ -101,15 +106,74 @@ TEST_F(BorrowedTest, AKernelsFailureNamesTheNode) {
   EXPECT_THAT(status.message(), HasSubstr("GIF"));
 }
 
+// Where the library has the values of a tensor.
+const void* DataOf(const tensorflow::Library& library, tensorflow::TFE_TensorHandle* handle) {
+  tensorflow::TF_Status* const status = library->TF_NewStatus();
+  tensorflow::TF_Tensor* const tensor = library->TFE_TensorHandleResolve(handle, status);
+  EXPECT_TRUE(library.StatusOf(status).ok()) << library.StatusOf(status);
+  library->TF_DeleteStatus(status);
+  const void* const data = library->TF_TensorData(tensor);
+  library->TF_DeleteTensor(tensor);
+  return data;
+}
+
+TEST_F(BorrowedTest, TensorsCrossWithoutACopyUnlessTheyAreNotAligned) {
+  const auto opened = tensorflow::Library::Open();
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  const tensorflow::Library& library = **opened;
+  const ResourceManager resources;
+  Tensor whole = Tensor::Allocate(DT_FLOAT, Shape{1025}).value();
+  for (int i = 0; i < 1025; ++i) whole.data<float>()[i] = static_cast<float>(i);
+  for (const int skipped : {0, 1}) {
+    float* const at = whole.data<float>() + skipped;
+    const Tensor part(DT_FLOAT, Shape{1024}, Buffer::Wrap(at, 1024 * sizeof *at, [whole] {}));
+    const auto in = tensorflow::InputHandle::Make(library, part, resources);
+    ASSERT_TRUE(in.ok()) << in.status();
+    const void* const there = DataOf(library, in->get());
+    EXPECT_EQ(there == at, skipped == 0);
+    EXPECT_EQ(std::memcmp(there, at, 1024 * sizeof *at), 0);
+    // Out of the library.
+    tensorflow::TF_Status* const status = library->TF_NewStatus();
+    tensorflow::TFE_Op* const op = library->TFE_NewOp(library.context(), "Dawsn", status);
+    library->TFE_OpAddInput(op, in->get(), status);
+    tensorflow::TFE_TensorHandle* out = nullptr;
+    int count = 1;
+    library->TFE_Execute(op, &out, &count, status);
+    library->TFE_DeleteOp(op);
+    ASSERT_TRUE(library.StatusOf(status).ok()) << library.StatusOf(status);
+    library->TF_DeleteStatus(status);
+    const void* const made = DataOf(library, out);
+    const auto tensor = tensorflow::TensorOf(library, out, DT_FLOAT);
+    ASSERT_TRUE(tensor.ok()) << tensor.status();
+    EXPECT_EQ(tensor->raw(), made);
+  }
+}
+
+TEST_F(BorrowedTest, TheTableOfOpsHasTheTypesOfTensorFlowsKernels) {
+  const std::string table = OpTable();
+  EXPECT_THAT(table, HasSubstr("| Dawsn | T: float double | CPU | no | borrowed |\n"));
+  EXPECT_THAT(table, HasSubstr("| Cholesky | T: float double complex64 complex128 | CPU | no | "
+                               "borrowed |\n"));
+  EXPECT_THAT(table, HasSubstr("| BatchCholesky |  | none |  | neither: TensorFlow's kernel "));
+}
+
 // The file is TensorFlow 1.15's list; docs/borrowed_ops.md gives a reason for what is left out.
 TEST_F(BorrowedTest, WhatTensorFlow115KnowsIsOursOrBorrowedOrHasAReason) {
   std::ifstream list(MG_TENSORFLOW_OPS), document(MG_BORROWED_OPS);
   std::stringstream text;
   text << document.rdbuf();
   const std::string reasons = text.str().substr(text.str().find("## What neither has"));
+  std::set<std::string> rows;  // of what is ours or borrowed
+  std::istringstream table(OpTable());
+  for (std::string line; std::getline(table, line);) {
+    if (!line.ends_with("| ours |") && !line.ends_with("| borrowed |")) continue;
+    const size_t op = line.find("| ", 1) + 2;
+    rows.insert(line.substr(op, line.find(" |", op) - op));
+  }
   int count = 0;
   for (std::string op; std::getline(list, op); ++count) {
     const bool has_reason = reasons.find("`" + op + "`") != std::string::npos;
+    EXPECT_NE(rows.contains(op), has_reason) << op;
     EXPECT_EQ(DefaultRegistries().ops.Find(op) == nullptr, has_reason) << op;
   }
   EXPECT_EQ(count, 1248);

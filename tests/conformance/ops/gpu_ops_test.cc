@@ -23,6 +23,7 @@
 #include "tests/conformance/ops/golden.h"
 #include "tests/conformance/ops/gpu_reasons.h"
 #include "tests/conformance/ops/update_cases.h"
+#include "tools/op_table.h"
 
 namespace monograph::optest {
 namespace {
@@ -118,6 +119,21 @@ TEST(GpuCoverage, EveryOpHasAKernelForGpusOrAReason) {
     const bool excused = WithoutGpuKernel().contains(op->name());
     EXPECT_TRUE(has || excused) << op->name() << " has no kernel for GPUs and no reason why";
     EXPECT_FALSE(has && excused) << op->name() << " has a kernel; its excuse is out of date";
+  }
+}
+
+// docs/ops.md is made of it, also where no library of CUDA's is.
+TEST(GpuCoverage, TheTableOfOpsHasTheTypesOfThePlugInsKernels) {
+  if (std::string_view(MG_CUDA_PLUGIN).empty()) GTEST_SKIP() << "this build is without CUDA";
+  if (GpuKernels() == nullptr) GTEST_SKIP() << "CUDA's libraries are not here";
+  for (const OpDef* op : Ops().All()) {
+    if (op->name().starts_with('_')) continue;
+    const std::string computed_by = op->handle_form() ? op->handle_form()->op : op->name();
+    const bool has = GpuKernels()->HasOp(computed_by, kGpu);
+    const std::string types = has ? KernelTypes(*op, *GpuKernels(), kGpu) : "";
+    const char* const listed = GpuTypes(op->name());
+    EXPECT_EQ(listed == nullptr ? "" : listed, types)
+        << "tools/gpu_types.cc: {\"" << op->name() << "\", \"" << types << "\"},";
   }
 }
 
