@@ -126,7 +126,8 @@ TEST_F(BorrowedTest, TensorsCrossWithoutACopyUnlessTheyAreNotAligned) {
   for (int i = 0; i < 1025; ++i) whole.data<float>()[i] = static_cast<float>(i);
   for (const int skipped : {0, 1}) {
     float* const at = whole.data<float>() + skipped;
-    const Tensor part(DT_FLOAT, Shape{1024}, Buffer::Wrap(at, 1024 * sizeof *at, [whole] {}));
+    const Tensor part(DT_FLOAT, Shape{1024},
+                      Buffer::Wrap(at, 1024 * sizeof *at, [whole]() mutable { whole = Tensor(); }));
     const auto in = tensorflow::InputHandle::Make(library, part, resources);
     ASSERT_TRUE(in.ok()) << in.status();
     const void* const there = DataOf(library, in->get());
