@@ -1,7 +1,8 @@
 // Training steps on one GPU (bench/gpu_steps.h), against the library calls of the same graph
 // replayed as one CUDA graph, and against torch where it is; what a steady step allocates; the cost
 // of a launch against a bare one; copies against pinned cudaMemcpyAsync; and layers that both our
-// own kernels and cuDNN compute, by the way that a search takes, against both.
+// own kernels and cuDNN compute, by the way that a search takes, against both. With --plan, and no
+// GPU, what each node of a step moves.
 #include <unistd.h>
 
 #include <cstdio>
@@ -15,6 +16,7 @@
 
 #include "base/log.h"
 #include "bench/cuda_floor.h"
+#include "bench/gpu_plan.h"
 #include "bench/gpu_steps.h"
 #include "bench/harness.h"
 #include "client/registries.h"
@@ -89,6 +91,11 @@ class Training {
   const Graph& graph() const { return graph_; }
   int64_t batch() const { return batch_; }
   void Steps(int count) { Check(session_->RunCallable(call_, {}, {.steps = count}).status()); }
+  std::string Trace() {
+    RunMetadata metadata;
+    Check(session_->RunCallable(call_, {}, {.trace = true}, &metadata).status());
+    return std::move(metadata.trace_json);
+  }
 
  private:
   Graph graph_ = NewGraph();
@@ -389,6 +396,15 @@ int Main(int argc, char** argv) {
                                 "kernels on a GPU against the same library calls, bare launches "
                                 "and pinned copies; without a GPU it says so and ends");
   SetLogLevel(LogLevel::kWarning);
+  if (args.plan) {
+    EmulateGpu(argv);
+    for (const GpuStep& step : GpuSteps()) {
+      if (!args.Wants(step.name)) continue;
+      Training training(step.model, step.images, DT_FLOAT, step.mode);
+      PrintPlan(step.name, [&] { return training.Trace(); });
+    }
+    return 0;
+  }
   std::unique_ptr<Peer> torch;
   bool torch_awaited = false;
   std::vector<Row> wanted;

@@ -52,6 +52,8 @@ Args Args::Parse(int argc, char** argv, const char* what) {
       args.quick = true;
     } else if (arg == "--profile") {
       args.profile = true;
+    } else if (arg == "--plan") {
+      args.plan = true;
     } else if (arg == "--list") {
       args.list = true;
     } else if (const auto json = value("json")) {
@@ -80,7 +82,8 @@ Args Args::Parse(int argc, char** argv, const char* what) {
           "  --tensorflow=PYTHON  interpreter that has TensorFlow: run it in turn with ours\n"
           "  --ray=PYTHON         the same for Ray\n"
           "  --torch=PYTHON       the same for torch\n"
-          "  --profile            show where the time goes, where the benchmark can\n",
+          "  --profile            show where the time goes, where the benchmark can\n"
+          "  --plan               of gpu_bench: what each node of a step moves, without a GPU\n",
           what);
       std::exit(out == stdout ? 0 : 2);
     }

@@ -35,6 +35,7 @@ struct Args {
   std::string tensorflow, ray,
       torch;             // Python interpreters that have them; empty: leave the peer out
   bool profile = false;  // benchmark's own meaning: where the time goes
+  bool plan = false;     // of gpu_bench: print what each node has to do, without a GPU
   bool list = false;     // only print the names of the cases
 
   // Ends the program for --help (0) and for what it does not know (2).

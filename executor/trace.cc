@@ -229,7 +229,8 @@ std::string ToChromeJson(std::span<const TaskTrace> tasks) {
       std::string args = "\"op\":" + quoted(event.op) + ",\"device\":" + quoted(event.device);
       if (event.id >= 0) args += ",\"id\":" + std::to_string(event.id);
       if (event.after >= 0) args += ",\"after\":" + std::to_string(event.after);
-      if (event.kind != TraceKind::kNode) args += ",\"bytes\":" + std::to_string(event.bytes);
+      if (event.kind != TraceKind::kNode || event.bytes != 0)
+        args += ",\"bytes\":" + std::to_string(event.bytes);
       add("{\"ph\":\"X\"," + row + ",\"name\":" + JsonQuoted(event.name) +
           ",\"cat\":" + quoted(event.op) + ",\"ts\":" + Micros(start) +
           ",\"dur\":" + Micros(duration) + ",\"args\":{" + args + "}}");

@@ -27,7 +27,7 @@ struct TraceEvent {
   std::string name, op, device;
   int32_t thread = 0;
   int32_t edge = -1;  // of a send or receive
-  int64_t bytes = 0;  // of a send or receive
+  int64_t bytes = 0;  // of a send or receive; that a kernel of a GPU reads and writes there
   int64_t start_ns = 0;
   int64_t end_ns = 0;
   int32_t id = -1;  // the node's number in its task

@@ -73,6 +73,7 @@ class SegmentImpl : public Segment {
     // Of a traced step.
     StepTrace* trace = nullptr;
     std::vector<EventId> times;
+    std::vector<int64_t> bytes;  // of the device that each node reads and writes
     int32_t thread = 0;
 
     void Run() override { segment->Launch(this); }
@@ -95,6 +96,8 @@ class SegmentImpl : public Segment {
   Status RunItems(KernelContext& outer, const SegmentRange& range, CapturedRange* keep, Job* run);
   Status RunOnce(KernelContext& outer, const SegmentRange& range, Job* run);
   Status RunItem(KernelContext& outer, const SegmentItem& item, CapturedRange* keep);
+  int64_t BytesRead(const SegmentItem& item, ResourceManager& resources) const;
+  int64_t BytesWritten(const SegmentItem& item) const;
   Status Fail(const SegmentItem& item, const Status& status);
   void Keep(const SegmentItem& item, const SegmentRange& range, int32_t index, CapturedRange* keep);
   Status PassOn(KernelContext& outer, const SegmentItem& item, bool exits);
@@ -149,6 +152,7 @@ void SegmentImpl::Launch(Job* run) {
   if (run->trace == nullptr || !status.ok()) {
     for (const EventId event : run->times) device_.driver().DropEvent(event);
     run->times.clear();
+    run->bytes.clear();
     return End(run, status);
   }
   run->thread = TraceThread();
@@ -170,12 +174,14 @@ void SegmentImpl::Traced(Job* run, const Status& status) {
                        .op = item.op,
                        .device = device_.name(),
                        .thread = run->thread,
+                       .bytes = run->bytes[i],
                        .start_ns = now - *begin,
                        .end_ns = std::max(now - *end, now - *begin + 1)});
     }
   }
   for (const EventId event : run->times) driver.DropEvent(event);
   run->times.clear();
+  run->bytes.clear();
   End(run, status);
 }
 
@@ -290,7 +296,9 @@ Status SegmentImpl::RunItems(KernelContext& outer, const SegmentRange& range, Ca
   if (traced && run->times.empty()) MG_RETURN_IF_ERROR(device_.Check(stamp()));
   for (int32_t i = range.begin; i < range.end; ++i) {
     const SegmentItem& item = spec_.items[static_cast<size_t>(i)];
+    int64_t bytes = traced ? BytesRead(item, outer.resources()) : 0;
     MG_RETURN_IF_ERROR(RunItem(outer, item, keep));
+    if (traced) run->bytes.push_back(bytes + BytesWritten(item));
     if (keep != nullptr) Keep(item, range, i, keep);
     MG_RETURN_IF_ERROR(PassOn(outer, item, /*exits=*/keep == nullptr));
     if (traced) MG_RETURN_IF_ERROR(device_.Check(stamp()));
@@ -308,6 +316,36 @@ Status SegmentImpl::RunOnce(KernelContext& outer, const SegmentRange& range, Job
   }
   once_.outputs.clear();
   return Status();
+}
+
+// What the node gets in the device's memory: each tensor once, and each variable, which it also
+// writes unless it only reads.
+int64_t SegmentImpl::BytesRead(const SegmentItem& item, ResourceManager& resources) const {
+  int64_t bytes = 0;
+  for (size_t i = 0; i < item.inputs.size(); ++i) {
+    const Tensor& input = slots_[item.first_input + i];
+    if (item.inputs[i] == DT_RESOURCE) {
+      for (int64_t k = 0; k < input.elements(); ++k) {
+        const ResourceHandle& handle = input.handles()[k];
+        const auto variable = resources.Find<Variable>(handle.container, handle.name);
+        if (!variable.ok()) continue;
+        ReaderLock lock((*variable)->mutex);
+        bytes += static_cast<int64_t>((*variable)->value.bytes()) * (item.reads_only ? 1 : 2);
+      }
+    } else if (!item.host_inputs[i]) {
+      bytes += static_cast<int64_t>(input.bytes());
+    }
+  }
+  return bytes;
+}
+
+int64_t SegmentImpl::BytesWritten(const SegmentItem& item) const {
+  int64_t bytes = 0;
+  for (size_t i = 0; i < item.outputs.size(); ++i) {
+    if (!item.host_outputs[i] && item.outputs[i] != DT_RESOURCE)
+      bytes += static_cast<int64_t>(outputs_[i].bytes());
+  }
+  return bytes;
 }
 
 Status SegmentImpl::Fail(const SegmentItem& item, const Status& status) {

@@ -822,6 +822,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     event->after = stream->after;
     return cudaSuccess;
   }
+  Log(call, event->timed ? "timed" : "");
   event->record = std::make_shared<Record>();
   stream->queue.push_back({.records = event->record});
   S().changed.notify_all();
