@@ -21,6 +21,9 @@ struct ImportOptions {
   // Keep nodes whose op the registry lacks (a step that needs one fails); otherwise Unimplemented
   // at once.
   bool keep_unknown_ops = true;
+  // Keep colocations (`_class`) with nodes that are not in the graph, as in a part of a program's
+  // graph; otherwise InvalidArgument. Bodies of functions keep theirs in any case.
+  bool keep_lost_colocations = false;
   // A few bytes of a tensor may stand for many equal elements. What all of a graph's may ask for.
   uint64_t most_expanded_bytes = uint64_t{2} << 30;
 };
@@ -28,9 +31,9 @@ struct ImportOptions {
 // InvalidArgument names the node. Attributes that an OpDef does not declare are dropped if they
 // begin with '_' and mean nothing here, or are newer than our definition; `_class` (colocation),
 // `_replica`, `_output_shapes` of arguments and all that begins with "_mg_" are kept. Nodes may
-// come in any order. A node whose op is the name of a function of the library becomes a call of it.
-// In a GraphDef of producer version 21 or older a Placeholder that says it is a scalar is of
-// unknown rank, as in TensorFlow.
+// come in any order; the control inputs of each come last. A node whose op is the name of a
+// function of the library becomes a call of it. In a GraphDef of producer version 21 or older a
+// Placeholder that says it is a scalar is of unknown rank, as in TensorFlow.
 Result<Graph> GraphFromDef(const GraphDef& def, const OpRegistry* registry,
                            const ImportOptions& options = {});
 // `graph` with the nodes of `def` added, whose inputs may be nodes of `graph`; as above else. Nodes

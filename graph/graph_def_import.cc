@@ -149,9 +149,17 @@ class NodeLoader {
   }
 
   Status ReadInputs(int i) {
+    const std::string* control = nullptr;
     for (const std::string& input : nodes_[i].input()) {
       Source source;
       if (ReadSource(input, &source)) {
+        if (source.control) {
+          control = &input;
+        } else if (control != nullptr) {
+          return InvalidArgument(
+              fmt::format("{}: input '{}' comes after control input '{}'; control inputs come last",
+                          Describe(i), input, *control));
+        }
         sources_[static_cast<size_t>(i)].push_back(source);
         continue;
       }
@@ -460,6 +468,28 @@ class NodeLoader {
   std::vector<BackEdge> back_edges_;
 };
 
+// That what nodes from `first` on are to be with is in the graph.
+Status CheckColocations(const Graph& graph, NodeId first) {
+  constexpr std::string_view kPrefix = "loc:@";
+  for (NodeId node = first; node < graph.num_nodes(); ++node) {
+    const AttrValue* value = graph.attrs(node).Find("_class");
+    const auto* classes = value == nullptr ? nullptr : std::get_if<std::vector<std::string>>(value);
+    if (classes == nullptr) continue;
+    for (const std::string_view text : *classes) {
+      if (!text.starts_with(kPrefix)) continue;
+      const std::string_view anchor = text.substr(kPrefix.size());
+      if (graph.Find(anchor) >= 0) continue;
+      NearNames near(anchor);
+      for (NodeId other = 0; other < graph.num_nodes(); ++other) near.Offer(graph.name(other));
+      return InvalidArgument(fmt::format(
+          "node {} ({}): attribute '_class': it is to be colocated with node {}, which "
+          "is not in the graph{}",
+          Quoted(graph.name(node)), graph.op(node).name(), Quoted(anchor), near.Hint()));
+    }
+  }
+  return Status();
+}
+
 class GraphLoader {
  public:
   GraphLoader(const GraphDef& def, const OpRegistry* registry, const ImportOptions& options)
@@ -484,7 +514,9 @@ class GraphLoader {
       MG_RETURN_IF_ERROR(LoadFunction(function));
     NodeLoader nodes(def_.node(), "", false, producer(), functions_, options_, &expandable_,
                      &graph_);
+    const NodeId first = graph_.num_nodes();
     MG_RETURN_IF_ERROR(nodes.Load());
+    if (!options_.keep_lost_colocations) MG_RETURN_IF_ERROR(CheckColocations(graph_, first));
     return std::move(graph_);
   }
   // What of ImportOptions::most_expanded_bytes Load has left.
@@ -624,6 +656,7 @@ std::optional<Graph> ParsePlainGraph(std::string_view bytes, const OpRegistry* r
   auto graph = loader.Load();
   if (!graph.ok() || !AddPlainNodes(fields->nodes, loader.expandable(), &*graph))
     return std::nullopt;
+  if (!options.keep_lost_colocations && !CheckColocations(*graph, 0).ok()) return std::nullopt;
   return std::move(*graph);
 }
 

@@ -176,6 +176,7 @@ class PlainLoader {
       control_.push_back(graph_->Find(text.substr(1)));
       return control_.back() >= 0;
     }
+    if (!control_.empty()) return false;  // control inputs come last
     Endpoint source;
     if (const size_t colon = text.rfind(':'); colon != std::string_view::npos) {
       const char* end = text.data() + text.size();

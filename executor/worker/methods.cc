@@ -169,7 +169,8 @@ std::map<std::string, control::Method> ControlMethods::Map() {
       [this](const CallContext&, const wire::RegisterGraphRequest& request,
              wire::RegisterGraphResponse* response) {
         MG_RETURN_IF_ERROR(CheckNotDraining());
-        Result<Graph> graph = ParseGraph(request.graph_def(), ops_, {.keep_unknown_ops = false});
+        Result<Graph> graph = ParseGraph(
+            request.graph_def(), ops_, {.keep_unknown_ops = false, .keep_lost_colocations = true});
         if (!graph.ok()) return graph.status().WithContext(worker_.task());
         MG_ASSIGN_OR_RETURN(const uint32_t handle,
                             worker_.RegisterGraph(request.session(), std::move(*graph)));

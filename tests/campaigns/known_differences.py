@@ -14,8 +14,6 @@ KNOWN = [
      "an op that we lack stays in the graph; a step that needs it fails"),
     (THEY_REFUSE, r"NodeDef missing attr|(type|number|type list) attr not found",
      "a type or number that follows from the inputs need not be written"),
-    (THEY_REFUSE, r"expects to be colocated with unknown node|UnicodeDecodeError",
-     "a colocation with a node that is not there binds nothing"),
     (THEY_REFUSE, r"Wire format was corrupt|Invalid \"_output_shapes\"|Unable to parse config_proto string",
      "attributes that mean nothing here are not read"),
     (THEY_REFUSE, r"below min producer|less than the min_consumer|bad_consumers",

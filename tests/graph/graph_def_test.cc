@@ -341,6 +341,25 @@ TEST_F(GraphDefTest, EachMistakeIsOneErrorThatNamesTheNode) {
        "node 'b' (NoOp): attribute '_class': it is no list of texts"},
       {"node { name: 'b' op: 'NoOp' attr { key: '_class' value { list { i: 3 } } } }",
        "node 'b' (NoOp): attribute '_class': it is no list of texts"},
+      {"node { name: 'b' op: 'NoOp' attr { key: '_class' value { list { s: 'loc:@aa' } } } }",
+       "node 'b' (NoOp): attribute '_class': it is to be colocated with node 'aa', which is not in "
+       "the graph; did you mean 'a'?"},
+      {"node { name: 'b' op: 'NoOp' attr { key: '_class' value { list { s: 'loc:@' } } } }",
+       "node 'b' (NoOp): attribute '_class': it is to be colocated with node '', which is not in "
+       "the graph"},
+      {"node { name: 'b' op: 'Placeholder' }",
+       "node 'b' (Placeholder): attribute 'dtype' of type type is missing: Placeholder("},
+      {"node { name: 'n' op: 'NoOp' } node { name: 'b' op: 'Relu' input: '^n' input: 'a' }",
+       "node 'b' (Relu): input 'a' comes after control input '^n'; control inputs come last"},
+      {"node { name: 'b' op: 'Const' attr { key: 'dtype' value { type: DT_FLOAT } } attr { key: "
+       "'value' value { tensor { dtype: DT_FLOAT tensor_shape { dim { size: 1 } } float_val: 1 "
+       "float_val: 2 } } } }",
+       "node 'b' (Const): attribute 'value': a tensor of shape [1] has 2 elements in float_val"},
+      {"node { name: 'b' op: 'Const' attr { key: 'dtype' value { type: DT_FLOAT } } attr { key: "
+       "'value' value { tensor { dtype: DT_FLOAT tensor_shape { dim { size: 1099511627776 } } "
+       "float_val: 1 } } } }",
+       "node 'b' (Const): attribute 'value': a tensor of type float and shape [1099511627776] has "
+       "only 1 elements in float_val; at most "},
       {"node { name: 'b' op: 'Placeholder' attr { key: 'dtype' value { placeholder: 'T' } } }",
        "node 'b' (Placeholder): attribute 'dtype': the placeholder 'T' stands for a value"},
       {"node { name: 'b' op: 'Placeholder' attr { key: 'dtype' value { type: DT_FLOAT } } attr { "
@@ -353,6 +372,31 @@ TEST_F(GraphDefTest, EachMistakeIsOneErrorThatNamesTheNode) {
     const std::string error = ErrorOf(a + c.text);
     EXPECT_NE(error.find(c.error), std::string::npos) << error << "\n  wanted: " << c.error;
   }
+}
+
+// A class that is no colocation binds nothing; a function's body may name nodes around it; a part
+// of a graph may lack what its nodes are with; and what is added may be with what was there.
+TEST_F(GraphDefTest, AColocationWithNobodyIsAnErrorInAWholeGraphOnly) {
+  const auto with = [](const std::string& text) {
+    return "op: 'NoOp' attr { key: '_class' value { list { s: '" + text + "' } } } ";
+  };
+  EXPECT_EQ(ErrorOf("node { name: 'b' " + with("loc:@c") + "} node { name: 'c' op: 'NoOp' }"),
+            "no error");
+  EXPECT_EQ(ErrorOf("node { name: 'b' " + with("other") + "}"), "no error");
+  EXPECT_EQ(ErrorOf("library { function { signature { name: 'f' } node_def { name: 'b' " +
+                    with("loc:@gone") + "} } }"),
+            "no error");
+  const std::string lost = "node { name: 'b' " + with("loc:@gone") + "}";
+  EXPECT_EQ(ErrorOf(lost),
+            "INVALID_ARGUMENT: node 'b' (NoOp): attribute '_class': it is to be colocated with "
+            "node 'gone', which is not in the graph");
+  EXPECT_EQ(ErrorOf(lost, {.keep_lost_colocations = true}), "no error");
+  const auto before = FromText("node { name: 'gone' op: 'NoOp' }");
+  ASSERT_TRUE(before.ok()) << before.status();
+  GraphDef more;
+  ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(lost, &more));
+  const auto after = ExtendGraph(*before, more);
+  EXPECT_TRUE(after.ok()) << after.status();
 }
 
 TEST_F(GraphDefTest, DamagedBytesNeverEndTheProcess) {
