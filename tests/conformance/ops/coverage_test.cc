@@ -1,8 +1,14 @@
 // No op without cases: one that has none shows up here by name.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <fstream>
 #include <map>
+#include <regex>
 #include <set>
+#include <sstream>
 
 #include "graph/op_def.h"
 #include "ops/constant/constant.h"
@@ -13,6 +19,10 @@
 namespace monograph::optest {
 namespace {
 
+namespace fs = std::filesystem;
+
+// By op. A reason that names a test ("FILE beside this file", or its path, a folder of files too)
+// is checked: the test must be there and name the op, or what comes after " as ".
 using Reasons = std::map<std::string, std::string>;
 
 const Reasons& WithoutGoldenCase() {
@@ -56,20 +66,23 @@ const Reasons& WithoutGoldenCase() {
       {"_FusedBatchNormGradEx", "against the separate ops: tests/ops/fuse_test"},
       {"Placeholder", "only a step that forgets to feed runs it: tests/ops/array_test"},
       {"MonographDatasetBatch", "ours alone: tests/ops/input_test"},
-      {"SaveV2", "writes files: tests/client/saver_test"},
-      {"RestoreV2", "reads files: tests/client/saver_test"},
+      {"SaveV2", "writes files: tests/train/saver_test"},
+      {"RestoreV2", "reads files: tests/train/saver_test"},
       {"MergeV2Checkpoints", "moves files: tests/train/tensorflow_job_test"},
       {"ShardedFilename", "names files: tests/train/tensorflow_job_test"},
       {"StringJoin", "names files: tests/train/tensorflow_job_test"},
       {"PyFunc", "calls the program: tests/client/py_func_test"},
       {"PyFuncStateless", "calls the program: tests/client/py_func_test"},
-      {"EagerPyFunc", "calls the program: tests/client/py_func_test"},
+      {"EagerPyFunc",
+       "calls the program: tests/python/with_tensorflow/test_py_func.py as py_function"},
       {"CollectiveReduceV2", "needs a session: tests/client/collective_test"},
       {"CollectiveGatherV2", "needs a session: tests/client/collective_test"},
-      {"CollectiveBcastSendV2", "needs a session: tests/client/collective_test"},
-      {"CollectiveBcastRecvV2", "needs a session: tests/client/collective_test"},
+      {"CollectiveBcastSendV2",
+       "needs a session: tests/client/collective_test as CollectiveBroadcastSend"},
+      {"CollectiveBcastRecvV2",
+       "needs a session: tests/client/collective_test as CollectiveBroadcastRecv"},
       {"MonographAllReduce", "ours alone: tests/client/collective_test"},
-      {"VarHandleOp", "has state: tests/ops/variable_test"},
+      {"VarHandleOp", "has state: tests/ops/variable_fixture.h"},
       {"ReadVariableOp", "has state: tests/ops/variable_test"},
       {"AssignVariableOp", "has state: tests/ops/variable_test"},
       {"AssignAddVariableOp", "has state: tests/ops/variable_test"},
@@ -81,38 +94,39 @@ const Reasons& WithoutGoldenCase() {
       {"ResourceScatterAdd", "has state: tests/ops/variable_test"},
       {"ResourceScatterSub", "has state: tests/ops/variable_test"},
       {"DestroyResourceOp", "has state: tests/ops/variable_test"},
-      {"FIFOQueueV2", "has state: tests/client/queue_test"},
-      {"RandomShuffleQueueV2", "has state: tests/client/queue_test"},
+      {"FIFOQueueV2", "has state: tests/train/queue_test"},
+      {"RandomShuffleQueueV2", "has state: tests/train/queue_test"},
       {"PaddingFIFOQueueV2", "has state: tests/ops/reader_test"},
       {"PriorityQueueV2", "has state: tests/ops/reader_test"},
-      {"QueueEnqueueV2", "has state: tests/client/queue_test"},
-      {"QueueEnqueueManyV2", "has state: tests/client/queue_test"},
-      {"QueueDequeueV2", "has state: tests/client/queue_test"},
-      {"QueueDequeueManyV2", "has state: tests/client/queue_test"},
-      {"QueueDequeueUpToV2", "has state: tests/client/queue_test"},
-      {"QueueCloseV2", "has state: tests/client/queue_test"},
-      {"QueueSizeV2", "has state: tests/client/queue_test"},
-      {"QueueIsClosedV2", "has state: tests/client/queue_test"},
-      {"ResourceConditionalAccumulator", "has state: tests/client/accumulator_test"},
-      {"ResourceAccumulatorApplyGradient", "has state: tests/client/accumulator_test"},
-      {"ResourceAccumulatorTakeGradient", "has state: tests/client/accumulator_test"},
-      {"MonographSparseConditionalAccumulator", "has state: tests/client/accumulator_test"},
-      {"MonographSparseAccumulatorApplyGradient", "has state: tests/client/accumulator_test"},
-      {"MonographSparseAccumulatorTakeGradient", "has state: tests/client/accumulator_test"},
-      {"ResourceAccumulatorSetGlobalStep", "has state: tests/client/accumulator_test"},
-      {"ResourceAccumulatorNumAccumulated", "has state: tests/client/accumulator_test"},
-      {"MonographAccumulatorRanks", "has state: tests/client/accumulator_test"},
-      {"MonographStepGate", "has state: tests/client/accumulator_test"},
-      {"MonographStepGateSet", "has state: tests/client/accumulator_test"},
-      {"MonographStepGateWait", "has state: tests/client/accumulator_test"},
-      {"MonographStepGateClose", "has state: tests/client/accumulator_test"},
-      {"MonographStepGateStep", "has state: tests/client/accumulator_test"},
-      {"MonographStepGateHold", "has state: tests/multiprocess/sync_replicas_test"},
+      {"QueueEnqueueV2", "has state: tests/train/queue_test"},
+      {"QueueEnqueueManyV2", "has state: tests/train/queue_test"},
+      {"QueueDequeueV2", "has state: tests/train/queue_test"},
+      {"QueueDequeueManyV2", "has state: tests/train/queue_test"},
+      {"QueueDequeueUpToV2", "has state: tests/train/queue_test"},
+      {"QueueCloseV2", "has state: tests/train/queue_test"},
+      {"QueueSizeV2", "has state: tests/train/queue_test"},
+      {"QueueIsClosedV2", "has state: tests/train/queue_test"},
+      {"ResourceConditionalAccumulator", "has state: tests/train/accumulator_test"},
+      {"ResourceAccumulatorApplyGradient", "has state: tests/train/accumulator_test"},
+      {"ResourceAccumulatorTakeGradient", "has state: tests/train/accumulator_test"},
+      {"MonographSparseConditionalAccumulator", "has state: tests/train/accumulator_test"},
+      {"MonographSparseAccumulatorApplyGradient", "has state: tests/train/accumulator_test"},
+      {"MonographSparseAccumulatorTakeGradient", "has state: tests/train/accumulator_test"},
+      {"ResourceAccumulatorSetGlobalStep", "has state: tests/train/accumulator_test"},
+      {"ResourceAccumulatorNumAccumulated", "has state: tests/train/accumulator_test"},
+      {"MonographAccumulatorRanks", "has state: tests/train/accumulator_test"},
+      {"MonographStepGate", "has state: tests/train/accumulator_test"},
+      {"MonographStepGateSet", "has state: tests/train/accumulator_test"},
+      {"MonographStepGateWait", "has state: tests/train/accumulator_test"},
+      {"MonographStepGateClose", "has state: tests/train/accumulator_test"},
+      {"MonographStepGateStep", "has state: tests/train/accumulator_test"},
+      {"MonographStepGateHold", "has state: tests/multiprocess/sync_replicas_test as SyncReplicas"},
       {"MonographJobRun", "has state: tests/multiprocess/job_run_test"},
       {"MonographJobRunBegin", "has state: tests/multiprocess/job_run_test"},
       {"MonographJobRunReady", "has state: tests/multiprocess/job_run_test"},
       {"MonographJobRunFinish", "has state: tests/multiprocess/job_run_test"},
-      {"MonographJobRunFinished", "has state: tests/multiprocess/job_run_test"},
+      {"MonographJobRunFinished",
+       "what workers part by: tests/multiprocess/replicated_jobs_test as ReplicatedJobs"},
       {"MonographJobRunJoin", "has state: tests/multiprocess/job_run_test"},
       {"ResourceApplyGradientDescent", "by hand: tests/ops/variable_test"},
       {"ResourceApplyMomentum", "by hand: tests/ops/variable_test"},
@@ -131,7 +145,7 @@ const Reasons& WithoutGoldenCase() {
       {"Exit", "in whole graphs: tests/golden/graphs/control_flow"},
       {"NextIteration", "in whole graphs: tests/golden/graphs/control_flow"},
       {"LoopCond", "in whole graphs: tests/golden/graphs/control_flow"},
-      {"ControlTrigger", "only waits: tests/executor/flow_loop_test"},
+      {"ControlTrigger", "only waits: tests/golden/graphs/gradients_of_loops"},
       {"StackV2", "has state: tests/client/control_flow_test"},
       {"_SparseConditionalAccumulator",
        "in whole graphs: tests/golden/graphs/ref_row_accumulators"},
@@ -169,15 +183,15 @@ const Reasons& WithoutGoldenCase() {
       {"OptionalGetValue", lists},
       {"TensorArrayV3", "has state: tests/ops/tensor_array_test"},
       {"TensorArrayGradV3", "has state: tests/ops/tensor_array_test"},
-      {"TensorArrayGradWithShape", "has state: tests/ops/tensor_array_test"},
+      {"TensorArrayGradWithShape", "in whole graphs: tests/golden/graphs/tensor_arrays"},
       {"TensorArrayWriteV3", "has state: tests/ops/tensor_array_test"},
       {"TensorArrayReadV3", "has state: tests/ops/tensor_array_test"},
       {"TensorArrayGatherV3", "has state: tests/ops/tensor_array_test"},
       {"TensorArrayScatterV3", "has state: tests/ops/tensor_array_test"},
       {"TensorArrayConcatV3", "has state: tests/ops/tensor_array_test"},
       {"TensorArraySplitV3", "has state: tests/ops/tensor_array_test"},
-      {"TensorArraySizeV3", "has state: tests/ops/tensor_array_test"},
-      {"TensorArrayCloseV3", "has state: tests/ops/tensor_array_test"},
+      {"TensorArraySizeV3", "in whole graphs: tests/golden/graphs/tensor_arrays"},
+      {"TensorArrayCloseV3", "in whole graphs: tests/golden/graphs/tensor_arrays"},
       {"ResourceApplyAdadelta", "in whole graphs: tests/golden/graphs/resource_optimizers"},
       {"ResourceApplyFtrl", "in whole graphs: tests/golden/graphs/resource_optimizers"},
       {"ResourceApplyFtrlV2", "in whole graphs: tests/golden/graphs/resource_optimizers"},
@@ -211,7 +225,7 @@ const Reasons& WithoutGoldenCase() {
       {"ResourceScatterNdSub", "in whole graphs: tests/golden/graphs/resource_scatters"},
       {"ResourceScatterNdMin", "in whole graphs: tests/golden/graphs/resource_scatters"},
       {"ResourceScatterNdMax", "in whole graphs: tests/golden/graphs/resource_scatters"},
-      {"_SelectHandle", "in whole graphs: tests/golden/graphs/ref_control_flow"},
+      {"_SelectHandle", "in whole graphs: tests/golden/graphs/ref_control_flow as RefSelect"},
       {"_TemporaryVariable", "in whole graphs: tests/golden/graphs/ref_scatters"},
       {"_DestroyTemporaryVariable", "in whole graphs: tests/golden/graphs/ref_scatters"},
       {"ResourceSparseApplyMomentum", "has state: tests/ops/sparse_test"},
@@ -227,7 +241,7 @@ const Reasons& WithoutGradientCase() {
   static const Reasons reasons = {
       {"PreventGradient", "its gradient is an error"},
       {"ReadVariableOp", "needs a variable: tests/ops/variable_test"},
-      {"ResourceGather", "needs a variable: tests/ops/sparse_test"},
+      {"ResourceGather", "needs a variable: tests/train/sparse_training_test"},
       {"ResourceGatherNd", "needs a variable: tests/ops/variable_test"},
       {"ParallelDynamicStitch", "the kernel and gradient of DynamicStitch"},
       {"FusedBatchNorm", "takes no double: tests/ops/batch_norm_test"},
@@ -299,6 +313,55 @@ std::vector<const OpDef*> OurOps() {
   return ours;
 }
 
+// A reason's test; none if it names none. `word`: what the reason says that the test names.
+fs::path TestOf(const std::string& reason, std::string* word) {
+  static const std::regex pattern(R"((tests/[\w./]+)( as (\w+))?|(\w+) beside this file)");
+  std::smatch found;
+  if (!std::regex_search(reason, found, pattern)) return {};
+  *word = found[3];
+  const fs::path root = MG_SOURCE_ROOT;
+  const fs::path path =
+      root / (found[1].matched ? found[1].str() : "tests/conformance/ops/" + found[4].str());
+  return fs::exists(path) ? path : fs::path(path.string() + ".cc");
+}
+
+// What a program calls an op: without the version, and without what sets ours apart.
+std::vector<std::string> NamesOf(const std::string& op) {
+  std::vector<std::string> names = {op};
+  const auto shorten = [&](const char* pattern) {
+    names.push_back(std::regex_replace(names.back(), std::regex(pattern), ""));
+  };
+  for (const char* pattern : {"^_", "V[0-9]+$", "^(Monograph|Resource)"}) shorten(pattern);
+  return names;
+}
+
+bool HasWord(const std::string& text, const std::string& word) {
+  const auto letter = [&](size_t i) {
+    return i < text.size() && std::isalnum(static_cast<unsigned char>(text[i])) != 0;
+  };
+  for (size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) {
+    const size_t end = at + word.size();
+    if (!(at > 0 && letter(at - 1)) && !letter(end) && !(end < text.size() && text[end] == '_'))
+      return true;
+  }
+  return false;
+}
+
+std::string TextOf(const fs::path& path) {
+  std::ostringstream text;
+  const auto add = [&](const fs::path& file) {
+    text << std::ifstream(file, std::ios::binary).rdbuf();
+  };
+  if (!fs::is_directory(path)) {
+    add(path);
+    return text.str();
+  }
+  for (const auto& entry : fs::directory_iterator(path)) {
+    if (entry.is_regular_file()) add(entry.path());
+  }
+  return text.str();
+}
+
 void ExpectCovered(const OpDef& op, const std::set<std::string>& covered, const Reasons& excused,
                    const char* what) {
   const bool has_case = covered.contains(op.name()), has_excuse = excused.contains(op.name());
@@ -319,6 +382,25 @@ TEST(OpCoverage, EveryOpHasAReferenceCaseOrAReason) {
     } else {
       // By references it does what its form does by handles.
       EXPECT_NE(Ops().Find(form->op), nullptr) << op->name();
+    }
+  }
+}
+
+TEST(OpCoverage, AReasonNamesATestThatNamesTheOp) {
+  if (!fs::exists(fs::path(MG_SOURCE_ROOT) / "tests/conformance/ops"))
+    GTEST_SKIP() << "the sources are not here: " << MG_SOURCE_ROOT;
+  for (const Reasons* reasons : {&WithoutGoldenCase(), &WithoutGradientCase()}) {
+    for (const auto& [op, reason] : *reasons) {
+      EXPECT_NE(Ops().Find(op), nullptr) << op << ": there is no such op";
+      std::string word;
+      const fs::path test = TestOf(reason, &word);
+      if (test.empty()) continue;
+      ASSERT_TRUE(fs::exists(test)) << op << ": there is no " << test;
+      const std::string text = TextOf(test);
+      const auto names = word.empty() ? NamesOf(op) : std::vector<std::string>{word};
+      EXPECT_TRUE(std::any_of(names.begin(), names.end(),
+                              [&](const std::string& name) { return HasWord(text, name); }))
+          << op << ": " << test << " does not name it";
     }
   }
 }
