@@ -1,3 +1,6 @@
+// Each launcher says which process this is by variables of its own: Slurm, Open MPI, MPICH and its
+// relatives, which are looked at in that order. From a rank among all processes follows the task,
+// from one among those of a node the share of its GPUs.
 #include "tools/own_task.h"
 
 #include <charconv>
@@ -121,9 +124,10 @@ Result<OwnTask> FindOwnTask(const ClusterSpec& cluster, const std::string& job,
 }
 
 GpuShare ShareOfLauncher() {
-  const auto said = [](std::optional<int> index, std::optional<int> count) {
-    return index && count && *index<*count&& * count> 1 ? std::optional(GpuShare{*index, *count})
-                                                        : std::nullopt;
+  const auto said = [](std::optional<int> index,
+                       std::optional<int> count) -> std::optional<GpuShare> {
+    if (!index || !count || *count < 2 || *index >= *count) return std::nullopt;
+    return GpuShare{*index, *count};
   };
   const auto number = [](const char* name) { return Number(Variable(name)); };
   const auto slurm =

@@ -160,8 +160,10 @@ void Session::Impl::Abort(const std::vector<int>& peers, uint64_t step, const St
 
 bool Session::Impl::AwaitCauseLocked(StepInFlight& flight) {
   // A lost task counts even if its own part had ended: others may still have been sending to it.
+  // Where a transfer broke off, or another client has ended, so does one that has no part.
   for (size_t task = 0; task < lost_.size() && flight.status.derived(); ++task) {
-    if (!lost_[task].ok() && MayBeCause(flight, static_cast<int>(task)))
+    if (!lost_[task].ok() &&
+        (flight.status.code() == Code::kUnavailable || flight.HasPart(static_cast<int>(task))))
       flight.status.Update(lost_[task]);
   }
   const bool broke_off = flight.status.derived() && flight.status.code() == Code::kUnavailable;
@@ -177,15 +179,10 @@ bool Session::Impl::AwaitCauseLocked(StepInFlight& flight) {
   return true;
 }
 
-// A report may name a task in which the step has no part: a member of another client's collective.
-bool Session::Impl::MayBeCause(const StepInFlight& flight, int task) const {
-  return flight.HasPart(task) || flight.status.lost_task() == TaskName(task);
-}
-
 bool Session::Impl::CauseMayComeLocked(const StepInFlight& flight, Clock::time_point now) const {
   if (!flight.awaits_cause || now >= flight.cause_until) return false;
   for (int task = 0; task < static_cast<int>(lost_.size()); ++task) {
-    if (lost_[static_cast<size_t>(task)].ok() && MayBeCause(flight, task) &&
+    if (lost_[static_cast<size_t>(task)].ok() &&
         !cluster_->HasAnsweredSince(task, flight.cause_asked))
       return true;
   }

@@ -181,9 +181,7 @@ class Session::Impl : public StepClient {
                               std::chrono::milliseconds grace = kAbortGrace) MG_REQUIRES(mutex_);
   // True if a step that is over should wait for the loss of a task that explains how it ended.
   bool AwaitCauseLocked(StepInFlight& flight) MG_REQUIRES(mutex_);
-  // Whether the loss of the task would be why the step has ended with a derived error, and whether
-  // that may still turn out.
-  bool MayBeCause(const StepInFlight& flight, int task) const;
+  // Whether it may still turn out that the step has ended because a task was lost.
   bool CauseMayComeLocked(const StepInFlight& flight, Clock::time_point now) const
       MG_REQUIRES(mutex_);
   // If the step is over, or if `force`: takes it out of steps_ and returns what completes it.

@@ -71,9 +71,8 @@ void Session::Impl::OnTaskLost(int task, const Status& why) {
                             [task](const StepInFlight* flight) { return flight->HasPart(task); });
       },
       Clock::now() + kLostGrace);
-  FailSteps(why, [this, task](StepInFlight& flight) {
-    const bool awaited = (flight.awaits_cause && MayBeCause(flight, task)) ||
-                         (flight.HasPart(task) && flight.MayAwait(task));
+  FailSteps(why, [task](StepInFlight& flight) {
+    const bool awaited = flight.awaits_cause || (flight.HasPart(task) && flight.MayAwait(task));
     return flight.EndParts(task) || awaited;
   });
   worker_->DropPeer(id_, TaskName(task));

@@ -218,7 +218,7 @@ class Lowering {
     MG_ASSIGN_OR_RETURN(const OpDef* def, graph_.registry().Require(op));
     const std::string& number_attr = def->inputs().front().number_attr;
     merge.all_at_once = !number_attr.empty();
-    merge.adds = op == "AddN";
+    merge.adds = merge.all_at_once;  // sums alone take any number of inputs
     const DType dtype = graph_.dtype({id, 0});
     Graph alone(&graph_.registry());
     const Attrs argument{{"T", dtype}, {"index", int64_t{0}}};

@@ -704,7 +704,7 @@ TEST_F(GpuCollectiveOfClients, AStepThatOneClientAbortsEndsTheOthersExchangeAndT
 
 TEST_F(GpuCollectiveOfClients, AMemberThatDoesNotComeIsNamedAndTheNextStepsRun) {
   Start({"card 0", "card 1"});
-  OpenSums(/*timeout=*/1);
+  OpenSums(/*timeout=*/3);
   const Status missing = clients_[0]->Step().status();
   EXPECT_EQ(missing.code(), Code::kDeadlineExceeded) << missing;
   EXPECT_NE(missing.message().find("nobody came from /job:worker/replica:0/task:1"),

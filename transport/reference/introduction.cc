@@ -1,3 +1,6 @@
+// Both sides ask the kernel for the other's user before a byte is read or sent. Packets have a
+// fixed size and come whole (SOCK_SEQPACKET), so that there is nothing to parse. The arena of a
+// maker is mapped only if it is sealed against shrinking and as large as the welcome says.
 #include "transport/reference/introduction.h"
 
 #include <fcntl.h>

@@ -83,9 +83,15 @@ class Handles {
   std::vector<int32_t> free_ MG_GUARDED_BY(mutex_);
 };
 
+// Of a call that gives back or sets back, whose failure changes nothing here: without this the next
+// launch would find its error.
+void Ignore(cudaError_t error) {
+  if (error != cudaSuccess) (void)cudaGetLastError();
+}
+
 struct CapturedGraph {
   ~CapturedGraph() {
-    if (exec != nullptr) (void)cudaGraphExecDestroy(exec);
+    if (exec != nullptr) Ignore(cudaGraphExecDestroy(exec));
   }
   cudaGraphExec_t exec = nullptr;
   std::vector<std::shared_ptr<const void>> needs;  // KeepForGraph
@@ -96,7 +102,7 @@ class Relaxed {
  public:
   Relaxed() : error_(cudaThreadExchangeStreamCaptureMode(&mode_)) {}
   ~Relaxed() {
-    if (error_ == cudaSuccess) (void)cudaThreadExchangeStreamCaptureMode(&mode_);
+    if (error_ == cudaSuccess) Ignore(cudaThreadExchangeStreamCaptureMode(&mode_));
   }
   Relaxed(const Relaxed&) = delete;
   Relaxed& operator=(const Relaxed&) = delete;
@@ -122,18 +128,18 @@ class CudaDriver : public StreamDriver {
   Result<void*> AllocateDevice(size_t bytes) override;
   void FreeDevice(void* data) override {
     (void)Use();
-    (void)cudaFree(data);
+    Ignore(cudaFree(data));
   }
   Result<void*> AllocatePinned(size_t bytes) override;
   void FreePinned(void* data) override {
     (void)Use();
-    (void)cudaFreeHost(data);
+    Ignore(cudaFreeHost(data));
   }
 
   Result<EventId> MakeEvent(bool timed) override;
   void DropEvent(EventId event) override {
     (void)Use();
-    (void)cudaEventDestroy(events_.Remove(event));
+    Ignore(cudaEventDestroy(events_.Remove(event)));
   }
   Status Record(EventId event, Queue queue) override {
     MG_RETURN_IF_ERROR(Use());
@@ -318,7 +324,7 @@ Result<GraphId> CudaDriver::EndCapture() {
       Check(cudaStreamEndCapture(Of(Queue::kCompute), &graph), "cudaStreamEndCapture"));
   const Status status =
       Check(cudaGraphInstantiate(&captured->exec, graph, 0), "cudaGraphInstantiate");
-  (void)cudaGraphDestroy(graph);
+  Ignore(cudaGraphDestroy(graph));
   MG_RETURN_IF_ERROR(status);
   return graphs_.Add(captured);
 }

@@ -184,6 +184,7 @@ TEST_F(EmulatedNccl, AnAllReduceAddsUp) {
   for (int i = 0; i < 2; ++i) {
     const Card& card = cards_[static_cast<size_t>(i)];
     const auto comm = comms_[static_cast<size_t>(i)];
+    ASSERT_EQ(cudaSetDevice(i), cudaSuccess);
     // Bytes of 1 and of 2, as floats.
     ASSERT_EQ(ncclAllReduce(card.data, card.data + kBytes, kBytes / 4, ncclFloat32, ncclSum, comm,
                             card.stream),
