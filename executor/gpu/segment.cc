@@ -18,6 +18,7 @@
 #include "executor/gpu/launcher.h"
 #include "executor/gpu/node_observer.h"
 #include "executor/gpu/segment_replay.h"
+#include "executor/resource_manager.h"
 #include "executor/trace.h"
 
 namespace monograph {

@@ -231,7 +231,8 @@ TEST(ReferenceCampaign, AClientThatSaysSoFeedsAndFetchesInPlace) {
   const bool in_place = !kept[0].unique();
   for (const bool open : {true, false}) {
     for (size_t i = 0; i < kept.size(); ++i) {
-      const auto number = static_cast<float>(i / 2 + 1);
+      const size_t pair = i / 2;
+      const auto number = static_cast<float>(pair + 1);
       EXPECT_TRUE(is_filled(kept[i], i % 2 == 0 ? -number : number)) << i;
     }
     if (open) session = nullptr;

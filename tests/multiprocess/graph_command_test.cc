@@ -165,8 +165,8 @@ TEST(GraphOps, TheListInTheDocumentsIsWhatThisProgramHas) {
 TEST(GraphOps, DescribesAnOp) {
   const Ran ran = RunMonograph({"graph", "ops", "MatMul"});
   EXPECT_EQ(ran.code, 0) << ran.error;
-  ExpectText(ran.output, {"MatMul(a: T, b: T) -> (product: T)",
-                          "types on a CPU:", "T: floats int32 int64"});
+  ExpectText(ran.output,
+             {"MatMul(a: T, b: T) -> (product: T)", "types on a CPU:", "T: floats int32 int64"});
   const Ran wrong = RunMonograph({"graph", "ops", "MatMull"});
   EXPECT_EQ(wrong.code, 1);
   ExpectText(wrong.error, {"'MatMul'"});

@@ -1,6 +1,6 @@
 // Forward and backward of one replica become the body of a function, built once (TowerFunction);
-// each replica is a call of it, on its device, with its shard and its views of the variables. So the
-// graph grows by a node per replica and not by a model.
+// each replica is a call of it, on its device, with its shard and its views of the variables. So
+// the graph grows by a node per replica and not by a model.
 #include "train/replication/towers.h"
 
 #include <utility>
