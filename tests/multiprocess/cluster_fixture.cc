@@ -103,7 +103,12 @@ void ChildProcess::Read(int out, int error) {
 }
 
 void ChildProcess::Signal(int signal) const {
-  if (!exit_) kill(pid_, signal);
+  if (exit_) return;
+  kill(pid_, signal);
+  // The threads stop one by one, each when it is scheduled: until then they answer as before.
+  siginfo_t stopped;
+  if (signal == SIGSTOP)
+    waitid(P_PID, static_cast<id_t>(pid_), &stopped, WSTOPPED | WEXITED | WNOWAIT);
 }
 
 std::optional<Exit> ChildProcess::Wait(std::chrono::milliseconds limit) {

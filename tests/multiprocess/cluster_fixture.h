@@ -51,7 +51,7 @@ class ChildProcess {
   ChildProcess& operator=(const ChildProcess&) = delete;
 
   pid_t pid() const { return pid_; }
-  void Signal(int signal) const;
+  void Signal(int signal) const;  // SIGSTOP: returns when all its threads have stopped
   // Nothing if it still runs after `limit`.
   std::optional<Exit> Wait(std::chrono::milliseconds limit);
   // What it has printed so far.
