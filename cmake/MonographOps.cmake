@@ -7,7 +7,11 @@
 # its own (`... RegisterCuda(KernelRegistry*)`); these are compiled where CUDA is found (cmake/MonographCuda.cmake).
 #   mg_add_shared(FOLDER [SOURCES ...] [CPU_SOURCES ...] [CUDA_SOURCES ...])
 #
-# adds what lies in ops/FOLDER/ and is no op to the same libraries. mg_finish_ops() then makes
+# adds what lies in ops/FOLDER/ and is no op to the same libraries.
+#   mg_seldom_ops(NAME... NAME/source_cpu.cc...)
+#
+# names those in whose kernels no program spends its time: -O3 would unroll and copy their loops for every type, which takes a third of the time to compile.
+# mg_finish_ops() then makes
 #   mg_ops_def  (monograph::ops_def)  definitions, gradients, user functions: what a client links
 #   mg_ops_cpu  (monograph::ops_cpu)  the kernels
 #   mg_ops_cuda                       those for GPUs: objects of the plug-in
@@ -41,6 +45,10 @@ function(mg_add_shared folder)
   set_property(GLOBAL APPEND PROPERTY MG_OPS_DEF_SOURCES ${ARG_SOURCES})
   set_property(GLOBAL APPEND PROPERTY MG_OPS_CPU_SOURCES ${ARG_CPU_SOURCES})
   set_property(GLOBAL APPEND PROPERTY MG_OPS_CUDA_SOURCES ${ARG_CUDA_SOURCES})
+endfunction()
+
+function(mg_seldom_ops)
+  set_property(GLOBAL APPEND PROPERTY MG_OPS_SELDOM ${ARGN})
 endfunction()
 
 # Writes FILE: a function `all` of namespace monograph that calls `each` of every op in the list.
@@ -128,10 +136,22 @@ function(mg_finish_ops)
   set(apart ${for_plugins})
   list(FILTER apart INCLUDE REGEX "^gpu/")
   mg_apart(${apart})
+  get_property(seldom GLOBAL PROPERTY MG_OPS_SELDOM)
+  list(JOIN seldom "|" seldom)
+  set(seldom_sources ${cpu_sources})
+  list(FILTER seldom_sources INCLUDE REGEX "^(${seldom})(/|$)")
+  list(REMOVE_ITEM cpu_sources ${seldom_sources})
   mg_library(ops_cpu JOINED SOURCES ${cpu_sources} ${generated}/register_cpu.cc PLUGIN_SOURCES ${for_plugins}
     LINK mg_ops_def mg_executor mg_graph PRIVATE DNNL::dnnl ${CMAKE_DL_LIBS})
+  add_library(mg_ops_cpu_seldom OBJECT ${seldom_sources})
+  mg_joined(mg_ops_cpu_seldom)
+  target_link_libraries(mg_ops_cpu_seldom PRIVATE mg_ops_def mg_executor mg_graph)
+  target_include_directories(mg_ops_cpu_seldom PRIVATE ${PROJECT_SOURCE_DIR})
+  target_sources(mg_ops_cpu PRIVATE $<TARGET_OBJECTS:mg_ops_cpu_seldom>)
   # Integers wrap. Same bits whatever the compiler inlines: no contraction of a*b+c into one rounding.
-  target_compile_options(mg_ops_cpu PRIVATE -O3 -march=${MG_ARCH} -ffp-contract=off -fno-math-errno -fno-trapping-math -fwrapv)
+  set(kernel_options -march=${MG_ARCH} -ffp-contract=off -fno-math-errno -fno-trapping-math -fwrapv)
+  target_compile_options(mg_ops_cpu PRIVATE -O3 ${kernel_options})
+  target_compile_options(mg_ops_cpu_seldom PRIVATE -O2 $<$<CXX_COMPILER_ID:GNU>:-fvect-cost-model=dynamic> ${kernel_options})
   if(MG_HAVE_CUDA)
     get_property(cuda_ops GLOBAL PROPERTY MG_OPS_CUDA)
     get_property(cuda_sources GLOBAL PROPERTY MG_OPS_CUDA_SOURCES)
