@@ -194,6 +194,31 @@ class SimulatedGpu : public ::testing::Test {
     }
   }
 
+  // _FusedBatchNormGradEx where a residual joins, against AddN, ReluGrad and FusedBatchNormGradV3.
+  void ExpectBitsOfSeparateOps(const std::vector<Tensor>& in, const Attrs& attrs) {
+    const auto run = [&](const char* op, const std::vector<Tensor>& inputs, const Attrs& with) {
+      KernelRunner runner(&SimulatedKernels(), Options(1));
+      auto outputs = testing::RunOp(runner, Ops(), op, inputs, with);
+      EXPECT_TRUE(outputs.ok()) << outputs.status();
+      return outputs.ok() ? *outputs : std::vector<Tensor>();
+    };
+    memory_.set_shift(0);
+    simulated_libraries = false;
+    ops::simulated::TheGrid().order = Order::kForward;
+    const Attrs type{{"T", in[0].dtype()}};
+    Attrs sum = type, plain = type;
+    sum.Set("N", int64_t{2});
+    for (const char* name : {"U", "data_format"}) plain.Set(name, *attrs.Find(name));
+    const Tensor dy = in.size() > 8 ? run("AddN", {in[0], in[8]}, sum).at(0) : in[0];
+    const Tensor passing = run("ReluGrad", {dy, in[7]}, type).at(0);
+    const std::vector<Tensor> expected =
+        run("FusedBatchNormGradV3", {passing, in[1], in[2], in[3], in[4], in[5]}, plain);
+    const std::vector<Tensor> got = run("_FusedBatchNormGradEx", in, attrs);
+    ASSERT_EQ(got.size(), 6u);
+    EXPECT_TRUE(SameBits(got[5], passing));
+    for (const size_t i : {0, 1, 2}) EXPECT_TRUE(SameBits(got[i], expected.at(i))) << i;
+  }
+
   SimulatedMemory memory_;
   ResourceManager resources_;
 };
@@ -1268,7 +1293,15 @@ TEST_F(SimulatedGpu, NormalizesPlanesAndGatesGradientsLikeTheCpu) {
         const auto forward = testing::RunOp(cpu, Ops(), "_FusedBatchNormEx", inputs, attrs);
         ASSERT_TRUE(forward.ok()) << forward.status();
         const Tensor &y = (*forward)[0], &mean = (*forward)[3], &variance = (*forward)[4];
-        near("_FusedBatchNormGradEx", {dy, x, scale, mean, variance, none, offset, y});
+        std::vector<Tensor> backward{dy, x, scale, mean, variance, none, offset, y};
+        near("_FusedBatchNormGradEx", backward);
+        attrs.Set("num_side_inputs", int64_t{1});
+        for (const int64_t added : {0, 1}) {
+          attrs.Set("num_added", added);
+          if (added > 0) backward.push_back(Random(dtype, shape, 7));
+          near("_FusedBatchNormGradEx", backward);
+          ExpectBitsOfSeparateOps(backward, attrs);
+        }
       }
     }
   }
