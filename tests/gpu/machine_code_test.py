@@ -40,7 +40,7 @@ TABLE = {
     'cast': [
         Row(f'CastBody<(float|{T16})>', 2, 3, 4, True),
     ],
-    'multi_cast': [Row('multi_cast::Body', 6, 6, 4, True)],
+    'multi_cast': [Row('multi_cast::Body', 8, 8, 4, True)],
     'moves': [
         Row('TileBody<unsigned (char|short)>', 1, 1, 4, True),
         Row('TileBody<unsigned (int|long)>', 4, 4, 4, True),
