@@ -22,6 +22,7 @@
 #include "client/registries.h"
 #include "client/session.h"
 #include "executor/gpu/plugin.h"
+#include "graph/prune.h"
 #include "ops/cast/cast.h"
 #include "ops/constant/constant.h"
 #include "ops/control/control.h"
@@ -85,10 +86,14 @@ class Training {
     session_ = Check(Session::Local(graph_, OnGpu(mode)));
     Check(session_->Run({}, {}, initializers).status());
     call_ = Check(session_->MakeCallable({}, {results[0]}, {train}));
+    loss_ = results[0].endpoint;
+    train_ = train.id;
     Steps(3);
   }
 
   const Graph& graph() const { return graph_; }
+  // What of it a step needs.
+  Graph Step() const { return Check(Prune(graph_, {}, {&loss_, 1}, {&train_, 1}, nullptr)); }
   int64_t batch() const { return batch_; }
   void Steps(int count) { Check(session_->RunCallable(call_, {}, {.steps = count}).status()); }
   std::string Trace() {
@@ -102,6 +107,8 @@ class Training {
   const int64_t batch_;
   std::unique_ptr<Session> session_;
   Callable call_;
+  Endpoint loss_;
+  NodeId train_ = -1;
 };
 
 void CompareSteps(const Args& args, CudaFloors& floors, Report& report, const GpuStep& c,
@@ -401,7 +408,7 @@ int Main(int argc, char** argv) {
     for (const GpuStep& step : GpuSteps()) {
       if (!args.Wants(step.name)) continue;
       Training training(step.model, step.images, DT_FLOAT, step.mode);
-      PrintPlan(step.name, [&] { return training.Trace(); });
+      PrintPlan(step.name, training.Step(), [&] { return training.Trace(); });
     }
     return 0;
   }

@@ -15,6 +15,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "bench/gpu_least.h"
 #include "bench/harness.h"
 
 namespace monograph::bench {
@@ -59,6 +60,24 @@ void Print(const std::string& what, const std::string& op, int launches, int64_t
               static_cast<double>(bytes) * 1e-6, Microseconds(bytes));
 }
 
+void PrintLeast(const Graph& step, int64_t moved) {
+  std::printf("\n| at least | MB read | MB written |\n| --- | --- | --- |\n");
+  LeastBytes all{.pass = "together"};
+  const auto print = [](const LeastBytes& one) {
+    std::printf("| %s | %.2f | %.2f |\n", one.pass.c_str(), static_cast<double>(one.read) * 1e-6,
+                static_cast<double>(one.written) * 1e-6);
+  };
+  for (const LeastBytes& one : ListLeastBytes(step)) {
+    print(one);
+    all.read += one.read;
+    all.written += one.written;
+  }
+  print(all);
+  const double ratio = static_cast<double>(moved) / static_cast<double>(all.read + all.written);
+  std::printf("\nThe step moves %.3f times that (goal: at most %.2f)%s\n", ratio, kGoalOfBytes,
+              ratio > kGoalOfBytes ? ": MISSED" : "");
+}
+
 }  // namespace
 
 void EmulateGpu(char** argv) {
@@ -82,7 +101,8 @@ void EmulateGpu(char** argv) {
   Die("cannot start this program once more for --plan");
 }
 
-void PrintPlan(const std::string& name, const std::function<std::string()>& traced) {
+void PrintPlan(const std::string& name, const Graph& step,
+               const std::function<std::string()>& traced) {
   const std::string log = std::getenv(kLog);
   std::fflush(nullptr);
   const auto from = static_cast<std::streamoff>(std::filesystem::file_size(log));
@@ -90,9 +110,10 @@ void PrintPlan(const std::string& name, const std::function<std::string()>& trac
   std::vector<std::pair<double, Node>> timed;
   for (const nlohmann::json& event : trace.at("traceEvents")) {
     if (event.at("ph") != "X" || event.at("args").contains("id")) continue;  // a node of the plan
-    timed.push_back({event.at("ts").get<double>(),
-                     {event.at("name"), event.at("args").at("op"),
-                      event.at("args").value("bytes", int64_t{0})}});
+    Node node{event.at("name"), event.at("args").at("op"),
+              event.at("args").value("bytes", int64_t{0})};
+    node.bytes += BytesReadAgain(step, node.name, node.op, node.bytes);
+    timed.push_back({event.at("ts").get<double>(), std::move(node)});
   }
   std::stable_sort(timed.begin(), timed.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -121,6 +142,7 @@ void PrintPlan(const std::string& name, const std::function<std::string()>& trac
   std::printf("\n| all of | | launches | MB | us |\n| --- | --- | --- | --- | --- |\n");
   for (const auto& [op, sum] : ops) Print("", op, sum.launches, sum.bytes);
   Print("the step", "", all.launches, all.bytes);
+  PrintLeast(step, all.bytes);
 }
 
 }  // namespace monograph::bench

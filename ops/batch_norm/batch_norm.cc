@@ -234,7 +234,9 @@ void Define(OpRegistry* registry) {
                     .Attr("scale_after_normalization: bool")
                     .Shape(GlobalGradShape));
 
-  // What FuseOps makes on GPUs: y = activation(normalised x + side input), and its gradient.
+  // What FuseOps makes on GPUs: y = activation(normalised x + side input), and its gradient. With
+  // a side input the gradient of y is the sum of y_backprop and what is added, and the side input's
+  // gradient is what of it passes the activation.
   OpDef fused("_FusedBatchNormEx");
   fused.Input("x: T").Input("scale: U").Input("offset: U").Input("mean: U").Input("variance: U");
   fused.Input("side_input: num_side_inputs * T");
@@ -249,10 +251,11 @@ void Define(OpRegistry* registry) {
   fused_backward.Input("y_backprop: T").Input("x: T").Input("scale: float");
   fused_backward.Input("reserve_space_1: U").Input("reserve_space_2: U");
   fused_backward.Input("reserve_space_3: U").Input("offset: float").Input("y: T");
+  fused_backward.Input("added: num_added * T");
   fused_backward.Output("x_backprop: T").Output("scale_backprop: U").Output("offset_backprop: U");
   fused_backward.Output("reserve_space_4: U").Output("reserve_space_5: U");
   fused_backward.Output("side_input_backprop: num_side_inputs * T").Attr("U: {float}");
-  fused_backward.Attr("num_side_inputs: int >= 0 = 0");
+  fused_backward.Attr("num_side_inputs: int >= 0 = 0").Attr("num_added: int >= 0 = 0");
   fused_backward.Attr("activation_mode: {'Identity', 'Relu'} = 'Identity'");
   registry->Add(AddAttrs(fused_backward).Shape(BackwardShape));
 }

@@ -209,7 +209,14 @@ class BackwardKernel : public Kernel {
     MG_ASSIGN_OR_RETURN(Tensor gradient, ToFloat<T>(c, c.input(0)));
     MG_ASSIGN_OR_RETURN(const Tensor value, ToFloat<T>(c, c.input(1)));
     if (settings_.relu) {
-      MG_ASSIGN_OR_RETURN(gradient, ThroughRelu(c, l, gradient, c.input(7)));
+      MG_ASSIGN_OR_RETURN(gradient, ThroughRelu(c, l, gradient));
+    }
+    if (settings_.side) {
+      MG_ASSIGN_OR_RETURN(Tensor * passing, c.AllocateOutput(5, value.shape()));
+      ForElements(c, l,
+                  [from = gradient.data<float>(), to = passing->data<T>()](int64_t i, int64_t) {
+                    to[i] = Narrow<T>(from[i]);
+                  });
     }
     MG_ASSIGN_OR_RETURN(Tensor * dx, c.AllocateOutput(0, value.shape()));
     MG_ASSIGN_OR_RETURN(Tensor * dscale, c.AllocateOutput(1, Shape{l.channels}));
@@ -248,18 +255,20 @@ class BackwardKernel : public Kernel {
   }
 
  private:
-  // The gradient where y > 0, else 0.
-  static Result<Tensor> ThroughRelu(KernelContext& c, const Channels& l, const Tensor& gradient,
-                                    const Tensor& y) {
-    if (!(y.shape() == gradient.shape())) {
-      return InvalidArgument("y_backprop " + gradient.shape().ToString() + " and y " +
-                             y.shape().ToString() + " must have one shape");
-    }
-    MG_ASSIGN_OR_RETURN(const Tensor active, ToFloat<T>(c, y));
+  // The gradient, and what is added to it, where y > 0, else 0.
+  Result<Tensor> ThroughRelu(KernelContext& c, const Channels& l, const Tensor& gradient) const {
+    MG_ASSIGN_OR_RETURN(const Tensor active, ToFloat<T>(c, c.input(7)));
     MG_ASSIGN_OR_RETURN(Tensor masked, c.AllocateTemp(DT_FLOAT, gradient.shape()));
     const float *from = gradient.data<float>(), *value = active.data<float>();
     float* to = masked.data<float>();
-    ForElements(c, l, [=](int64_t i, int64_t) { to[i] = value[i] > 0.f ? from[i] : 0.f; });
+    if (settings_.added == 0) {
+      ForElements(c, l, [=](int64_t i, int64_t) { to[i] = value[i] > 0.f ? from[i] : 0.f; });
+      return masked;
+    }
+    MG_ASSIGN_OR_RETURN(const Tensor more, ToFloat<T>(c, c.input(8)));
+    ForElements(c, l, [=, other = more.data<float>()](int64_t i, int64_t) {
+      to[i] = value[i] > 0.f ? Widen(Narrow<T>(from[i] + other[i])) : 0.f;
+    });
     return masked;
   }
 

@@ -1,7 +1,8 @@
 // Batch normalisation: one pass over the values for the statistics, about a value of the channel's
 // own, so that a large mean costs no digits; and one pass that writes. The gradient: one pass for
-// its two sums, and one that writes. All that is between is a few numbers per channel. cuDNN stands
-// beside what has no activation behind it (ops/gpu/cudnn_layer.h).
+// its two sums, and one that writes; where a residual joins, the first also adds up the gradients
+// that come back and lets them pass the ReLU. All that is between is a few numbers per channel.
+// cuDNN stands beside what has no activation behind it (ops/gpu/cudnn_layer.h).
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -332,6 +333,48 @@ struct GradientTerms {
   }
 };
 
+// The same where y = relu(normalised x + side input). The gradient of the sum, which is also the
+// side input's, is kept for the pass that writes, in the memory of dy or of `added` if it may be.
+template <typename T>
+struct JoinTerms {
+  static constexpr int kSums = 2, kAhead = 2;
+  struct Channel {
+    float mean;
+  };
+  template <int N>
+  struct Item {
+    ElementPack<T, N> dy, added, y, x;
+  };
+  const T *dy, *added, *y, *x;  // added: nullptr if there is nothing
+  const float* mean;
+  T* passing;
+
+  MG_HD Channel channel(int64_t k) const { return {mean[k]}; }
+  template <int N>
+  MG_HD Item<N> load(int64_t at) const {
+    Item<N> item{LoadPack<T, N>(dy + at), {}, LoadPack<T, N>(y + at), LoadPack<T, N>(x + at)};
+    if (added != nullptr) item.added = LoadPack<T, N>(added + at);
+    return item;
+  }
+  // Rounded as AddN and ReluGrad round.
+  template <int N>
+  MG_HD void settle(int64_t at, Item<N>& item) const {
+    MG_UNROLL
+    for (int v = 0; v < N; ++v) {
+      float gradient = Widen(item.dy.values[v]);
+      if (added != nullptr) gradient = Widen(Narrow<T>(gradient + Widen(item.added.values[v])));
+      item.dy.values[v] = Narrow<T>(Widen(item.y.values[v]) > 0.f ? gradient : 0.f);
+    }
+    StorePack<T, N>(passing + at, item.dy);
+  }
+  template <int N>
+  MG_HD void add(const Channel& of, const Item<N>& item, int v, float* sums) const {
+    const float gradient = Widen(item.dy.values[v]);
+    sums[0] += gradient;
+    sums[1] += gradient * (Widen(item.x.values[v]) - of.mean);
+  }
+};
+
 // What the writing pass reads of a channel: dx = by_gradient * (dy - shift - by_value * (x -
 // mean)).
 struct FinishGradient {
@@ -414,9 +457,16 @@ class BackwardKernel : public Kernel {
     LayerCall call = CallOf<T>(Layer::kBatchNormGrad, settings_, shape, l);
     call.in = {x, dy, scale, mean};
     const bool alone = settings_.training && !settings_.relu;  // cuDNN has only that
-    MG_ASSIGN_OR_RETURN(Tensor * out, alone && CudnnLayer::Considered(c, call)
+    // What passes a join takes the memory of dy, and dx that of what was added.
+    const bool joins = settings_.side, adds = settings_.added > 0;
+    MG_ASSIGN_OR_RETURN(Tensor * out, (alone && CudnnLayer::Considered(c, call)) || (joins && !adds)
                                           ? c.AllocateOutput(0, shape)
-                                          : c.ForwardOrAllocate(0, 0, shape));
+                                          : c.ForwardOrAllocate(joins ? 8 : 0, 0, shape));
+    T* passing = nullptr;
+    if (joins) {
+      MG_ASSIGN_OR_RETURN(Tensor * passed, c.ForwardOrAllocate(0, 5, shape));
+      passing = passed->data<T>();
+    }
     MG_ASSIGN_OR_RETURN(Tensor * dscale, c.AllocateOutput(1, Shape{l.channels}));
     MG_ASSIGN_OR_RETURN(Tensor * doffset, c.AllocateOutput(2, Shape{l.channels}));
     for (int i : {3, 4}) MG_RETURN_IF_ERROR(c.AllocateOutput(i, Shape{0}).status());
@@ -427,7 +477,7 @@ class BackwardKernel : public Kernel {
           *by_value = shift + stride, *factor = by_value + stride;
     const double n = settings_.training ? static_cast<double>(l.per_channel())
                                         : std::numeric_limits<double>::infinity();
-    const bool relu = settings_.relu;
+    const bool relu = settings_.relu && !joins;  // where x says what passes
     const float* offset = relu ? c.input(6).data<float>() : nullptr;
     const FinishGradient finish{n,
                                 settings_.epsilon,
@@ -440,17 +490,24 @@ class BackwardKernel : public Kernel {
                                 by_value,
                                 factor};
     T* dx = out->data<T>();
-    const auto write = [&](auto with_relu) {
+    const auto write = [&](auto with_relu, const T* from) {
       return Write<kWidth<T>>(
-          c, l, Aligned({dy, x, dx, mean, offset}),
-          Differentiate<T, with_relu()>{dy, x, mean, by_gradient, shift, by_value, dx, l.channels,
+          c, l, Aligned({from, x, dx, mean, offset}),
+          Differentiate<T, with_relu()>{from, x, mean, by_gradient, shift, by_value, dx, l.channels,
                                         factor, offset});
     };
+    if (joins) {
+      const T *added = adds ? c.input(8).data<T>() : nullptr, *y = c.input(7).data<T>();
+      MG_RETURN_IF_ERROR(SumPerChannel<kWidth<T>>(c, l, Aligned({dy, added, y, x, passing}),
+                                                  JoinTerms<T>{dy, added, y, x, mean, passing},
+                                                  finish));
+      return write(std::false_type(), passing);
+    }
     const auto own = [&] {
       MG_RETURN_IF_ERROR(SumPerChannel<kWidth<T>>(
           c, l, Aligned({dy, x}),
           GradientTerms<T>{dy, x, mean, variance, scale, offset, settings_.epsilon, relu}, finish));
-      return relu ? write(std::true_type()) : write(std::false_type());
+      return relu ? write(std::true_type(), dy) : write(std::false_type(), dy);
     };
     if (!alone) return own();
     float* inverse = factor;

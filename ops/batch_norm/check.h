@@ -18,13 +18,16 @@ struct Settings {
         rank(static_cast<int>(attrs.Get<std::string>("data_format").size())),
         training(attrs.Get<bool>("is_training")),
         side(attrs.GetOr<int64_t>("num_side_inputs", 0) > 0),
+        added(attrs.GetOr<int64_t>("num_added", 0)),
         relu(attrs.GetOr<std::string>("activation_mode", "Identity") == "Relu") {}
 
   float epsilon, factor;
   bool channels_first;
   int rank;
   bool training;
-  bool side, relu;  // what _FusedBatchNormEx does after: y = relu(normalised x + side input)
+  bool side;      // what _FusedBatchNormEx does after: y = relu(normalised x + side input)
+  int64_t added;  // _FusedBatchNormGradEx: gradients that y_backprop lacks
+  bool relu;
 };
 
 inline Status CheckVector(const Tensor& tensor, int64_t channels, const char* what) {
@@ -68,8 +71,21 @@ inline Result<Channels> CheckBackward(std::span<const Tensor> inputs, const Sett
   MG_RETURN_IF_ERROR(CheckVector(inputs[2], l.channels, "scale"));
   MG_RETURN_IF_ERROR(CheckVector(inputs[3], l.channels, "the mean (reserve_space_1)"));
   MG_RETURN_IF_ERROR(CheckVector(inputs[4], l.channels, "the variance (reserve_space_2)"));
-  if (settings.side) return Unimplemented("the gradient of a batch normalisation with side inputs");
-  if (settings.relu) MG_RETURN_IF_ERROR(CheckVector(inputs[6], l.channels, "offset"));
+  if (settings.side ? !settings.relu || settings.added > 1 : settings.added > 0) {
+    return Unimplemented(
+        "the gradient of a batch normalisation whose y_backprop lacks " +
+        std::to_string(settings.added) +
+        " gradients, or with a side input and no ReLU; one may be lacking, with both");
+  }
+  if (!settings.relu) return l;
+  MG_RETURN_IF_ERROR(CheckVector(inputs[6], l.channels, "offset"));
+  for (size_t i = 7; i < inputs.size(); ++i) {
+    if (!(inputs[i].shape() == inputs[0].shape())) {
+      return InvalidArgument("y_backprop " + inputs[0].shape().ToString() + " and " +
+                             (i == 7 ? "y " : "what is added to it ") +
+                             inputs[i].shape().ToString() + " must have one shape");
+    }
+  }
   return l;
 }
 

@@ -183,6 +183,7 @@ Status BackpropFilterShape(ShapeContext& c) {
   MG_ASSIGN_OR_RETURN(const PartialShape dy, c.WithRank(2, 4));
   MG_ASSIGN_OR_RETURN(PartialShape out, c.InputAsShape(1));
   MG_ASSIGN_OR_RETURN(out, PartialShape::Merge(out, PartialShape{-1, -1, -1, dy.dim(format.c)}));
+  if (FilterIsTurned(c.attrs())) out = PartialShape{out.dim(3), out.dim(0), out.dim(1), out.dim(2)};
   c.set_output(0, out);
   return Status();
 }
@@ -432,6 +433,13 @@ void Define(OpRegistry* registry) {
       .Output("output: T");
   registry->Add(
       AddConvAttrs(backprop_filter).Shape(BackpropFilterShape).Gradient(BackpropFilterGradient));
+  OpDef turned_filter("_Conv2DBackpropFilter");  // its output may have out_channels first
+  turned_filter.Input("input: T")
+      .Input("filter_sizes: int32")
+      .Input("out_backprop: T")
+      .Output("output: T")
+      .Shape(BackpropFilterShape);
+  registry->Add(AddConvAttrs(turned_filter).Attr("filter_last_first: bool = false"));
   // Conv2DBackpropFilter and, if num_filters is 1, Conv2DBackpropInput for the same gradient;
   // fused_ops = ["MaxPoolGrad"] puts the gradient of a 2x2 max pooling with strides 2 before them,
   // whose input and output are `args`.

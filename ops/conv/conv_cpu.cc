@@ -193,31 +193,42 @@ class ConvKernel : public Kernel {
     if (kMode != Mode::kBackpropFilter) {
       MG_ASSIGN_OR_RETURN(w, ToFloat<T>(c, c.input(1)));
       if (FilterIsTurned(attrs_)) {
-        MG_ASSIGN_OR_RETURN(w, TurnedBack(c, g, w));
+        const Tensor turned = w;
+        MG_ASSIGN_OR_RETURN(w, c.AllocateTemp(kDTypeOf<C>, Shape{g.filter()}));
+        Turn(c, g.oc, g.filter() / g.oc, turned, &w);
       }
     }
     if (kMode != Mode::kForward || fused_.bias) {
       MG_ASSIGN_OR_RETURN(last, ToFloat<T>(c, c.input(2)));
     }
-    if constexpr (kIs16Bit<T>) {
-      MG_ASSIGN_OR_RETURN(target, c.AllocateTemp(DT_FLOAT, out->shape()));
+    const bool turns = kMode == Mode::kBackpropFilter && FilterIsTurned(attrs_);
+    if (kIs16Bit<T> || turns) {
+      MG_ASSIGN_OR_RETURN(target, c.AllocateTemp(kDTypeOf<C>, out->shape()));
     }
     const C* bias = fused_.bias ? last.data<C>() : nullptr;
     const C* dy = kMode == Mode::kForward ? nullptr : last.data<C>();
     MG_RETURN_IF_ERROR(
         Convolve(c, g, x.data<C>(), w.data<C>(), bias, dy, target.template data<C>()));
+    if (turns) {
+      const Tensor straight = target;
+      target = *out;
+      if (kIs16Bit<T>) {
+        MG_ASSIGN_OR_RETURN(target, c.AllocateTemp(kDTypeOf<C>, out->shape()));
+      }
+      Turn(c, g.filter() / g.oc, g.oc, straight, &target);
+    }
     if constexpr (kIs16Bit<T>) FromFloat<T>(c, target, out);
     return Status();
   }
 
  private:
-  static Result<Tensor> TurnedBack(KernelContext& c, const Geometry& g, const Tensor& turned) {
-    MG_ASSIGN_OR_RETURN(Tensor filter, c.AllocateTemp(kDTypeOf<C>, Shape{g.filter()}));
+  // A matrix of so many rows and columns, transposed.
+  static void Turn(KernelContext& c, int64_t rows, int64_t columns, const Tensor& from,
+                   Tensor* to) {
     StridedSpace space;
-    space.Add(g.filter() / g.oc, 1, g.oc);
-    space.Add(g.oc, g.filter() / g.oc, 1);
-    StridedCopy(c, sizeof(C), turned.raw(), filter.raw(), space);
-    return filter;
+    space.Add(columns, 1, rows);
+    space.Add(rows, columns, 1);
+    StridedCopy(c, sizeof(C), from.raw(), to->raw(), space);
   }
 
   Status Convolve(KernelContext& c, const Geometry& g, const C* x, const C* w, const C* bias,
@@ -389,8 +400,8 @@ void RegisterCpu(KernelRegistry* registry) {
     registry->Add<ConvKernel<T, Mode::kBackpropInput>>(                                      \
         {.op = op, .types = {{"T", kDTypeOf<T>}}, .host_args = {"input_sizes"}});            \
   }                                                                                          \
-  for (const char* op : {"Conv2DBackpropFilter", "DepthwiseConv2dNativeBackpropFilter",      \
-                         "Conv3DBackpropFilterV2"}) {                                        \
+  for (const char* op : {"Conv2DBackpropFilter", "_Conv2DBackpropFilter",                    \
+                         "DepthwiseConv2dNativeBackpropFilter", "Conv3DBackpropFilterV2"}) { \
     registry->Add<ConvKernel<T, Mode::kBackpropFilter>>(                                     \
         {.op = op, .types = {{"T", kDTypeOf<T>}}, .host_args = {"filter_sizes"}});           \
   }                                                                                          \

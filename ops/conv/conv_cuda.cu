@@ -1,6 +1,6 @@
 // Convolution and its two gradients: cuDNN, and plain kernels for doubles and for what it refuses.
 // cuDNN is fast where the filter lies as the images do, so the filter is transposed on its way in,
-// unless GroupCasts has turned it with all others, and its gradient on its way out. Where a window
+// and its gradient on its way out, unless GroupCasts turns it with all others. Where a window
 // is one pixel, value and input's gradient are products of matrices by cuBLASLt. Where cuDNN has no
 // engine for images as they lie, they are moved to planes with their padding around them.
 #include <algorithm>
@@ -46,20 +46,25 @@ Status ToCudnn(KernelContext& c, const Geometry& g, const T* from, T* to) {
   return Transpose<T>(c, g.oc, window, g.filter_channels(), middle, to);
 }
 
-// The same from [oc, window, ic]. REQUIRES: channels first; for others the filter lies so.
+// The same from [oc, window, ic], and back. REQUIRES: channels first; for others the filter lies
+// so.
 template <typename T>
 Status TurnedToPlanes(KernelContext& c, const Geometry& g, const T* from, T* to) {
   return Transpose<T>(c, g.oc, g.rows.size * g.columns.size, g.filter_channels(), from, to);
 }
+template <typename T>
+Status PlanesToTurned(KernelContext& c, const Geometry& g, const T* from, T* to) {
+  return Transpose<T>(c, g.oc, g.filter_channels(), g.rows.size * g.columns.size, from, to);
+}
 
-// And back.
+// cuDNN's to TensorFlow's.
 template <typename T>
 Status FromCudnn(KernelContext& c, const Geometry& g, const T* from, T* to) {
   const int64_t window = g.rows.size * g.columns.size;
   if (!g.nchw || window == 1) return Transpose(c, 1, g.oc, window * g.filter_channels(), from, to);
   MG_ASSIGN_OR_RETURN(Tensor between, c.AllocateTemp(kDTypeOf<T>, Shape{g.filter()}));
   T* middle = between.data<T>();
-  MG_RETURN_IF_ERROR(Transpose(c, g.oc, g.filter_channels(), window, from, middle));
+  MG_RETURN_IF_ERROR(PlanesToTurned<T>(c, g, from, middle));
   return Transpose<T>(c, 1, g.oc, window * g.filter_channels(), middle, to);
 }
 
@@ -327,7 +332,8 @@ class ConvKernel : public Kernel {
   // as TensorFlow's, or turned.
   Status ByEngine(KernelContext& c, const Geometry& g, T* x, T* filter, T* y,
                   bool* biased = nullptr) {
-    if (kMode == Mode::kBackpropFilter && IsProduct(g)) return ByExchange(c, g, x, filter, y);
+    if (kMode == Mode::kBackpropFilter && !turned_ && IsProduct(g))
+      return ByExchange(c, g, x, filter, y);
     Tensor moved;
     T* as_cudnn = filter;
     if (!turned_ || g.nchw) {
@@ -352,7 +358,11 @@ class ConvKernel : public Kernel {
       call.fused = {};
     }
     MG_RETURN_IF_ERROR(conv_.Run(c, call));
-    if constexpr (kMode == Mode::kBackpropFilter) return FromCudnn<T>(c, g, as_cudnn, filter);
+    if constexpr (kMode == Mode::kBackpropFilter) {
+      if (as_cudnn != filter)
+        return turned_ ? PlanesToTurned<T>(c, g, as_cudnn, filter)
+                       : FromCudnn<T>(c, g, as_cudnn, filter);
+    }
     return Status();
   }
 
@@ -393,8 +403,14 @@ class ConvKernel : public Kernel {
     T* to = out->data<T>();
     const int64_t n = out->elements();
     if constexpr (kMode == Mode::kBackpropFilter) {
-      return ForEach(c, n,
-                     PlainBackpropFilter<T>{p, c.input(0).data<T>(), c.input(2).data<T>(), to});
+      Tensor straight;
+      if (turned_) {
+        MG_ASSIGN_OR_RETURN(straight, c.AllocateTemp(kDTypeOf<T>, Shape{n}));
+      }
+      T* const made = turned_ ? straight.data<T>() : to;
+      MG_RETURN_IF_ERROR(ForEach(
+          c, n, PlainBackpropFilter<T>{p, c.input(0).data<T>(), c.input(2).data<T>(), made}));
+      return turned_ ? Transpose<T>(c, 1, n / g.oc, g.oc, made, to) : Status();
     } else {
       Tensor back;
       const T* filter = c.input(1).data<T>();
@@ -435,7 +451,8 @@ void RegisterCuda(KernelRegistry* registry) {
     registry->Add<ConvKernel<T, Mode::kBackpropInput>>(                                            \
         {.op = op, .device = kGpu, .types = {{"T", kDTypeOf<T>}}, .host_args = {"input_sizes"}});  \
   }                                                                                                \
-  for (const char* op : {"Conv2DBackpropFilter", "DepthwiseConv2dNativeBackpropFilter"}) {         \
+  for (const char* op :                                                                            \
+       {"Conv2DBackpropFilter", "_Conv2DBackpropFilter", "DepthwiseConv2dNativeBackpropFilter"}) { \
     registry->Add<ConvKernel<T, Mode::kBackpropFilter>>(                                           \
         {.op = op, .device = kGpu, .types = {{"T", kDTypeOf<T>}}, .host_args = {"filter_sizes"}}); \
   }

@@ -128,7 +128,7 @@ inline Result<Shape> ShapeFrom(const Tensor& sizes, const char* what) {
   return shape;
 }
 
-// Whether the filter comes as [oc, rows, columns, ic], as GroupCasts lays it.
+// Whether the filter comes, or its gradient goes, as [oc, rows, columns, ic], as GroupCasts has it.
 inline bool FilterIsTurned(const Attrs& attrs) {
   return attrs.GetOr<bool>("filter_last_first", false);
 }
@@ -148,7 +148,7 @@ inline Kind KindOf(std::string_view op) {
 struct Call {
   Geometry geometry;
   // The filter's: [rows, columns, ic, oc], however it lies; that of a depthwise one has 1 in place
-  // of ic and comes as given_filter.
+  // of ic and comes as given_filter. So does the gradient of one that is turned.
   Shape input, filter, output;
   Shape given_filter;
 
@@ -176,6 +176,8 @@ inline Result<Call> CallOf(Mode mode, const Attrs& attrs, const FusedOps& fused,
     call.filter = turned ? Shape{filter[1], filter[2], filter[3], filter[0]} : filter;
   }
   call.given_filter = call.filter;
+  if (mode == Mode::kBackpropFilter && FilterIsTurned(attrs) && call.filter.rank() == 4)
+    call.given_filter = Shape{call.filter[3], call.filter[0], call.filter[1], call.filter[2]};
   if (kind == Kind::kDepthwise && call.filter.rank() == 4 && call.input.rank() == 4) {
     MG_ASSIGN_OR_RETURN(const ImageFormat format,
                         ParseImageFormat(attrs.Get<std::string>("data_format")));

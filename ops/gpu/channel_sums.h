@@ -8,6 +8,9 @@
 //     MG_HD Channel channel(int64_t k) const;
 //     template <int N> MG_HD Item<N> load(int64_t offset) const;   // N channels beside each other
 //     template <int N> MG_HD void add(const Channel&, const Item<N>&, int v, float* sums) const;
+//     // Optional. Once for each item before it is added; may change it, and store at its offset.
+//     template <int N> MG_HD void settle(int64_t offset, Item<N>& item) const;
+//     static constexpr int kAhead = 2;             // optional: items that a thread has loaded; 4
 //   };
 //
 // Chunks of rows are summed in float, side by side; the chunks in double: every kGroups-th is of
@@ -35,6 +38,18 @@ namespace monograph::ops {
 namespace channel_sums {
 
 inline constexpr int kThreads = 256, kMostLanes = 32, kGroups = 32;
+
+template <typename Term>
+consteval int Ahead() {
+  if constexpr (requires { Term::kAhead; }) return Term::kAhead;
+  return 4;
+}
+
+template <int N, typename Term>
+MG_HD inline void Settle(const Term& term, int64_t offset, typename Term::template Item<N>& item) {
+  if constexpr (requires { term.template settle<N>(offset, item); })
+    term.template settle<N>(offset, item);
+}
 
 // Channels last: `lanes` threads side by side along the channels, N channels each; the rest of the
 // block takes every (kThreads / lanes)-th row of the chunk.
@@ -160,7 +175,7 @@ struct RowChunks {
     for (int v = 0; v < N; ++v) of[v] = term.channel(k + v);
     // Several loads in flight; the additions keep their order. Behind the end the batch's first row
     // is loaded again, and not added.
-    constexpr int kAhead = 4;
+    constexpr int kAhead = Ahead<Term>();
     for (; row < count; row += kAhead * step) {
       typename Term::template Item<N> items[kAhead];
       MG_UNROLL
@@ -170,7 +185,9 @@ struct RowChunks {
       }
       MG_UNROLL
       for (int a = 0; a < kAhead; ++a) {
-        if (row + a * step >= count) break;
+        const int at = row + a * step;
+        if (at >= count) break;
+        Settle<N>(term, base + at * channels, items[a]);
         MG_UNROLL
         for (int v = 0; v < N; ++v) Add(of[v], items[a], v, sums);
       }
@@ -207,8 +224,11 @@ struct Planes {
       MG_UNROLL
       for (int s = 0; s < kSums; ++s) sums[s] = 0;
       const auto of = term.channel(k);
-      for (int64_t i = thread; i < inner; i += kThreads)
-        term.template add<1>(of, term.template load<1>(block * inner + i), 0, sums);
+      for (int64_t i = thread; i < inner; i += kThreads) {
+        auto item = term.template load<1>(block * inner + i);
+        Settle<1>(term, block * inner + i, item);
+        term.template add<1>(of, item, 0, sums);
+      }
       MG_UNROLL
       for (int s = 0; s < kSums; ++s) shared.sums[s * kThreads + thread] = sums[s];
     } else if (thread < kSums) {

@@ -1,5 +1,6 @@
 // _MultiCast: several casts as one node, in one launch of a GPU. Some also move the last dimension
-// to the front, as cuDNN wants filters to lie. GroupCasts makes it.
+// to the front, as cuDNN wants filters to lie, or, `back`, the first one to the end. What is not
+// float keeps its type. GroupCasts makes it.
 #include <string>
 #include <vector>
 
@@ -9,11 +10,11 @@
 namespace monograph::ops::multi_cast {
 namespace {
 
-PartialShape LastFirst(const PartialShape& shape) {
+PartialShape Moved(const PartialShape& shape, bool back) {
   if (!shape.known_rank() || shape.rank() == 0) return shape;
   PartialShape moved = shape;
-  moved.set_dim(0, shape.dim(shape.rank() - 1));
-  for (int i = 1; i < shape.rank(); ++i) moved.set_dim(i, shape.dim(i - 1));
+  const int rank = shape.rank();
+  for (int i = 0; i < rank; ++i) moved.set_dim(i, shape.dim((i + (back ? 1 : rank - 1)) % rank));
   return moved;
 }
 
@@ -27,7 +28,8 @@ Status MultiCastShape(ShapeContext& c) {
                            std::to_string(moved.size()));
   }
   for (int i = 0; i < c.num_inputs(); ++i)
-    c.set_output(i, moved[static_cast<size_t>(i)] ? LastFirst(c.input(i)) : c.input(i));
+    c.set_output(
+        i, moved[static_cast<size_t>(i)] ? Moved(c.input(i), c.attr<bool>("back")) : c.input(i));
   return Status();
 }
 
@@ -35,11 +37,12 @@ Status MultiCastShape(ShapeContext& c) {
 
 void Define(OpRegistry* registry) {
   registry->Add(OpDef("_MultiCast")
-                    .Input("x: N * float")
+                    .Input("x: SrcT")
                     .Output("y: DstT")
-                    .Attr("N: int >= 1")
-                    .Attr("DstT: list(type)")
+                    .Attr("SrcT: list(type) >= 1")
+                    .Attr("DstT: list(type) >= 1")
                     .Attr("last_first: list(bool)")
+                    .Attr("back: bool = false")
                     .Shape(MultiCastShape));
 }
 

@@ -5,7 +5,10 @@
 namespace monograph::ops::multi_cast {
 namespace {
 
-void Convert(const float* from, float* to, int64_t n) { std::copy_n(from, n, to); }
+template <typename T>
+void Convert(const T* from, T* to, int64_t n) {
+  std::copy_n(from, n, to);
+}
 void Convert(const float* from, half* to, int64_t n) { FromFloats(from, to, n); }
 void Convert(const float* from, bfloat16* to, int64_t n) { FromFloats(from, to, n); }
 
@@ -19,30 +22,35 @@ class MultiCastKernel : public Kernel {
 
   Status Compute(KernelContext& c) override {
     for (int i = 0; i < c.num_inputs(); ++i) {
-      const DType type = casts_.types[static_cast<size_t>(i)];
-      MG_RETURN_IF_ERROR(type == DT_FLOAT  ? One<float>(c, i)
-                         : type == DT_HALF ? One<half>(c, i)
-                                           : One<bfloat16>(c, i));
+      const DType to = casts_.types[static_cast<size_t>(i)];
+      MG_RETURN_IF_ERROR(to == DT_FLOAT  ? One<float>(c, i)
+                         : to == DT_HALF ? Any<half>(c, i)
+                                         : Any<bfloat16>(c, i));
     }
     return Status();
   }
 
  private:
   template <typename To>
+  Status Any(KernelContext& c, int i) const {
+    return c.input(i).dtype() == DT_FLOAT ? One<To>(c, i) : One<To, To>(c, i);
+  }
+
+  template <typename To, typename From = float>
   Status One(KernelContext& c, int i) const {
     const Tensor in = c.input(i);
     const Shape& shape = in.shape();
     MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(i, casts_.OutputShape(i, shape)));
     Tensor memory;  // of `from`, where it is no input
-    const float* from = in.data<float>();
+    const From* from = in.data<From>();
     if (casts_.moves(i, shape) && in.elements() > 0) {
-      MG_ASSIGN_OR_RETURN(Tensor moved, c.AllocateTemp(DT_FLOAT, out->shape()));
-      const int64_t columns = shape[shape.rank() - 1], rows = in.elements() / columns;
+      MG_ASSIGN_OR_RETURN(Tensor moved, c.AllocateTemp(in.dtype(), out->shape()));
+      const int64_t columns = casts_.Columns(shape), rows = in.elements() / columns;
       StridedSpace space;
       space.Add(columns, 1, rows);
       space.Add(rows, columns, 1);
-      StridedCopy(c, sizeof(float), from, moved.raw(), space);
-      from = moved.data<float>();
+      StridedCopy(c, sizeof(From), from, moved.raw(), space);
+      from = moved.data<From>();
       memory = std::move(moved);
     }
     To* const to = out->data<To>();

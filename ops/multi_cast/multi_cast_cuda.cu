@@ -1,4 +1,5 @@
 #include <cstdint>
+#include <utility>
 
 #include "ops/gpu/launch.h"
 #include "ops/gpu/square.h"
@@ -7,20 +8,24 @@
 namespace monograph::ops::multi_cast {
 namespace {
 
-// A float matrix; what becomes of it is of another type, or transposed, or both.
+// A matrix; what becomes of it is of another type, or transposed, or both.
 struct Piece {
-  const float* from;
+  const void* from;
   void* to;
   int64_t rows, columns;
   bool transposed;
+  bool words;  // of 16 bits, which keep their type; else floats
 };
 
 // Several in one launch. A block handles so many consecutive elements of one, or, of one that is
 // transposed, a square.
 struct Body {
-  using Shared = Square<float>;
-  static constexpr int kThreads = Shared::kThreads, kPhases = 2, kResident = 4, kMost = 128;
-  static constexpr int kPack = 8, kRun = kThreads * kPack, kSide = Shared::kSide;
+  union Shared {
+    Square<float> floats;
+    Square<uint16_t> words;
+  };
+  static constexpr int kThreads = Square<float>::kThreads, kPhases = 2, kResident = 4, kMost = 128;
+  static constexpr int kPack = 8, kRun = kThreads * kPack, kSide = Square<float>::kSide;
 
   int count;
   bool packs;  // all may be read and written kPack elements at a time
@@ -36,46 +41,56 @@ struct Body {
     }
     const Piece& piece = pieces[low];
     const int64_t at = block - begin[low];
+    if (piece.words)
+      return Run<uint16_t, uint16_t>(piece, at, phase, thread, shared.words,
+                                     [](uint16_t x) { return x; });
     switch (types[low]) {
       case DT_HALF:
-        return Run(piece, static_cast<half*>(piece.to), at, phase, thread, shared);
+        return Cast<half>(piece, at, phase, thread, shared);
       case DT_BFLOAT16:
-        return Run(piece, static_cast<bfloat16*>(piece.to), at, phase, thread, shared);
+        return Cast<bfloat16>(piece, at, phase, thread, shared);
       default:
-        return Run(piece, static_cast<float*>(piece.to), at, phase, thread, shared);
+        return Cast<float>(piece, at, phase, thread, shared);
     }
   }
 
   template <typename To>
-  MG_HD void Run(const Piece& piece, To* to, int64_t block, int phase, int thread,
-                 Shared& shared) const {
-    if (piece.transposed) return Turn(piece, to, block, phase, thread, shared);
+  MG_HD void Cast(const Piece& piece, int64_t block, int phase, int thread, Shared& shared) const {
+    Run<float, To>(piece, block, phase, thread, shared.floats,
+                   [](float x) { return Narrow<To>(x); });
+  }
+
+  template <typename From, typename To, typename Convert>
+  MG_HD void Run(const Piece& piece, int64_t block, int phase, int thread, Square<From>& shared,
+                 const Convert& convert) const {
+    const auto* const from = static_cast<const From*>(piece.from);
+    auto* const to = static_cast<To*>(piece.to);
+    if (piece.transposed) return Turn(piece, from, to, block, phase, thread, shared, convert);
     if (phase > 0) return;
     const int64_t n = piece.rows * piece.columns, first = block * kRun + thread * kPack;
     if (packs && first + kPack <= n) {
-      const auto in = LoadPack<float, kPack>(piece.from + first);
+      const auto in = LoadPack<From, kPack>(from + first);
       ElementPack<To, kPack> out;
       MG_UNROLL
-      for (int k = 0; k < kPack; ++k) out.values[k] = Narrow<To>(in.values[k]);
+      for (int k = 0; k < kPack; ++k) out.values[k] = convert(in.values[k]);
       StorePack<To, kPack>(to + first, out);
       return;
     }
-    for (int64_t i = first; i < first + kPack && i < n; ++i) to[i] = Narrow<To>(piece.from[i]);
+    for (int64_t i = first; i < first + kPack && i < n; ++i) to[i] = convert(from[i]);
   }
 
-  template <typename To>
-  MG_HD void Turn(const Piece& piece, To* to, int64_t block, int phase, int thread,
-                  Shared& shared) const {
+  template <typename From, typename To, typename Convert>
+  MG_HD void Turn(const Piece& piece, const From* from, To* to, int64_t block, int phase,
+                  int thread, Square<From>& shared, const Convert& convert) const {
     const int64_t across = (piece.columns + kSide - 1) / kSide, down = block / across;
     const int64_t column = (block - down * across) * kSide, row = down * kSide;
     const int64_t rows = piece.rows - row, columns = piece.columns - column;
     if (phase == 0) {
-      shared.Read(piece.from + row * piece.columns + column, piece.columns, rows, columns,
-                  packs && piece.columns % kWidth<float> == 0, thread);
+      shared.Read(from + row * piece.columns + column, piece.columns, rows, columns,
+                  packs && piece.columns % kWidth<From> == 0, thread);
     } else {
       shared.Write(to + column * piece.rows + row, piece.rows, rows, columns,
-                   packs && piece.rows % kWidth<To> == 0, thread,
-                   [](float x) { return Narrow<To>(x); });
+                   packs && piece.rows % kWidth<To> == 0, thread, convert);
     }
   }
 
@@ -115,9 +130,10 @@ class DeviceMultiCastKernel : public Kernel {
       MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(i, casts_.OutputShape(i, shape)));
       if (in.elements() == 0) continue;
       const bool moves = casts_.moves(i, shape);
-      const int64_t columns = moves ? shape[shape.rank() - 1] : 1;
+      const int64_t columns = moves ? casts_.Columns(shape) : 1;
       if (body.count == Body::kMost) MG_RETURN_IF_ERROR(body.Flush(c));
-      body.Add({in.data<float>(), out->raw(), in.elements() / columns, columns, moves},
+      body.Add({std::as_const(in).raw(), out->raw(), in.elements() / columns, columns, moves,
+                in.dtype() != DT_FLOAT},
                casts_.types[static_cast<size_t>(i)]);
     }
     return body.Flush(c);

@@ -70,6 +70,9 @@ class Fuser {
         case Kind::kNormGradient:
           MG_RETURN_IF_ERROR(AddNormGradient(id, &out));
           break;
+        case Kind::kJoinGradient:
+          MG_RETURN_IF_ERROR(AddJoinGradient(id, &out));
+          break;
         case Kind::kConvGradients:
           MG_RETURN_IF_ERROR(AddConvGradients(id, &out));
           break;
@@ -79,13 +82,23 @@ class Fuser {
   }
 
  private:
-  enum class Kind { kNone, kProduct, kPoolGradient, kNorm, kNormGradient, kConvGradients };
-  // Recorded at the last node of a group (of kConvGradients: at the first).
+  enum class Kind {
+    kNone,
+    kProduct,
+    kPoolGradient,
+    kNorm,
+    kNormGradient,
+    kJoinGradient,
+    kConvGradients
+  };
+  // Recorded at the last node of a group (of kConvGradients: at the first; of kJoinGradient: at its
+  // ReluGrad, which others read, too).
   struct Group {
     Kind kind = Kind::kNone;
-    NodeId product =
-        -1;            // Conv2D or MatMul; or MaxPoolGrad, FusedBatchNormV3, Conv2DBackpropFilter
-    NodeId bias = -1;  // BiasAdd; or the AddV2 after a normalisation, or Conv2DBackpropInput
+    NodeId product = -1;  // Conv2D or MatMul; or MaxPoolGrad, FusedBatchNormV3,
+                          // Conv2DBackpropFilter; or, of kJoinGradient, FusedBatchNormGradV3
+    NodeId bias = -1;  // BiasAdd; or the AddV2 after a normalisation, the AddN before the gradient
+                       // of one, or Conv2DBackpropInput
     NodeId relu = -1;  // Relu; or ReluGrad
     int side = -1;     // which input of the AddV2 does not come from the normalisation
     NodeId pool = -1;  // MaxPoolGrad, or the ReluGrad that stands for it, before kConvGradients
@@ -191,25 +204,48 @@ class Fuser {
     if (add >= 0) absorbed_[static_cast<size_t>(add)] = true;
   }
 
-  // The gradient of a normalisation that a ReLU follows directly: which elements passed the ReLU
-  // can then be computed from x.
+  // The gradient of a normalisation that a ReLU follows directly, or after the addition of a side
+  // input. Without one, which elements passed the ReLU can be computed from x.
   void FindNormGradient(NodeId gradient) {
     const auto in = graph_.inputs(gradient);
     const NodeId relu_grad = in[0].node;
-    if (!graph_.is(relu_grad, "ReluGrad") || OnlyConsumer(relu_grad) != gradient) return;
+    if (!graph_.is(relu_grad, "ReluGrad")) return;
     if (!Free(relu_grad) || !Free(gradient) ||
         graph_.device_index(relu_grad) != graph_.device_index(gradient))
       return;
     const Endpoint active = graph_.inputs(relu_grad)[1];
     const Group& forward = group_[static_cast<size_t>(active.node)];
-    if (forward.kind != Kind::kNorm || forward.side >= 0) return;
+    if (forward.kind != Kind::kNorm) return;
+    if (forward.side < 0 && OnlyConsumer(relu_grad) != gradient) return;
     const NodeId norm = forward.product;
     const auto of = graph_.inputs(norm);
     if (!graph_.attrs(norm).Get<bool>("is_training") || in[1] != of[0] || in[2] != of[1] ||
         in[3] != Endpoint{norm, 3} || in[4] != Endpoint{norm, 4})
       return;
+    if (forward.side >= 0) return FindJoinGradient(gradient, relu_grad);
     group_[static_cast<size_t>(gradient)] = {Kind::kNormGradient, norm, -1, relu_grad, -1};
     absorbed_[static_cast<size_t>(relu_grad)] = true;
+  }
+
+  // Others read what passes the ReLU, too, so the group's node stands where the ReluGrad did.
+  void FindJoinGradient(NodeId gradient, NodeId relu_grad) {
+    const auto in = graph_.inputs(gradient);
+    const auto late = [&](NodeId source) {
+      return source != relu_grad &&
+             position_[static_cast<size_t>(source)] > position_[static_cast<size_t>(relu_grad)];
+    };
+    const auto controls = graph_.control_inputs(gradient);
+    if (std::any_of(in.begin(), in.end(), [&](Endpoint e) { return late(e.node); }) ||
+        std::any_of(controls.begin(), controls.end(), late))
+      return;
+    const NodeId sum = graph_.inputs(relu_grad)[0].node;
+    const bool sums = graph_.is(sum, "AddN") && graph_.inputs(sum).size() == 2 && Free(sum) &&
+                      OnlyConsumer(sum) == relu_grad &&
+                      graph_.device_index(sum) == graph_.device_index(relu_grad);
+    group_[static_cast<size_t>(relu_grad)] = {Kind::kJoinGradient, gradient, sums ? sum : -1,
+                                              relu_grad};
+    absorbed_[static_cast<size_t>(gradient)] = true;
+    if (sums) absorbed_[static_cast<size_t>(sum)] = true;
   }
 
   // Whether `sizes` is the shape of `value` in every step.
@@ -383,6 +419,29 @@ class Fuser {
                         out->Add(gradient, "_FusedBatchNormGradEx", inputs, std::move(attrs),
                                  std::array{group.relu, gradient}));
     out->Replace(gradient, made);
+    return Status();
+  }
+
+  Status AddJoinGradient(NodeId relu_grad, Rewrite* out) {
+    const Group& group = group_[static_cast<size_t>(relu_grad)];
+    const NodeId gradient = group.product;
+    const auto through = graph_.inputs(relu_grad), own = graph_.inputs(gradient);
+    const auto terms = group.bias < 0 ? through.first(1) : graph_.inputs(group.bias);
+    std::vector<Endpoint> inputs{out->Map(terms[0])};
+    for (size_t i = 1; i < own.size(); ++i) inputs.push_back(out->Map(own[i]));
+    const NodeId norm = group_[static_cast<size_t>(through[1].node)].product;
+    inputs.push_back(out->Map(graph_.inputs(norm)[2]));  // offset
+    inputs.push_back(out->Map(through[1]));
+    if (terms.size() > 1) inputs.push_back(out->Map(terms[1]));
+    auto attrs = std::make_shared<Attrs>(graph_.attrs(gradient));
+    attrs->Set("activation_mode", std::string("Relu"));
+    attrs->Set("num_side_inputs", int64_t{1});
+    attrs->Set("num_added", static_cast<int64_t>(terms.size() - 1));
+    MG_ASSIGN_OR_RETURN(const NodeId made,
+                        out->Add(gradient, "_FusedBatchNormGradEx", inputs, std::move(attrs),
+                                 std::array{group.bias, relu_grad, gradient}));
+    out->Replace(gradient, made);
+    out->Replace(relu_grad, made, 5);
     return Status();
   }
 

@@ -11,7 +11,8 @@
 //                                               or two of them behind a 2x2 pooling
 //   on a GPU:
 //   FusedBatchNormV3 (+ AddV2) + Relu  becomes  _FusedBatchNormEx, attr activation_mode = "Relu"
-//   its gradient after a ReluGrad      becomes  _FusedBatchNormGradEx, if there was no AddV2
+//   its gradient after a ReluGrad (and,
+//     if there was an AddV2, an AddN)  becomes  _FusedBatchNormGradEx
 //
 // A BiasAddGrad of the third reads the pooled gradient, ReluGrad(g, y): the gradient of a window
 // goes to its maximum alone, where x > 0 exactly if y > 0, so both gradients have the same sums.

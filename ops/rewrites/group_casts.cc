@@ -2,7 +2,8 @@
 // convolutions whose filter is transposed, and drops groups that would save less than two launches.
 // Run then copies the graph, with each group's node at the front, directly after the variable reads
 // that it needs. The values in a group depend on nothing but variables, so its node can stand there
-// without making a cycle.
+// without making a cycle. Gradients of filters are grouped by the update that alone reads them; the
+// node that transposes them stands before that.
 #include "ops/rewrites/group_casts.h"
 
 #include <algorithm>
@@ -27,9 +28,11 @@ class CastGrouper {
     for (NodeId id = 0; id < graph_.num_nodes(); ++id) {
       if (IsCast(id)) AddCast(id);
       if (TurnsFilter(id)) AddTurned(id, graph_.inputs(id)[1]);
+      if (const NodeId update = UpdateByTurned(id); update >= 0) gradients_[update].push_back(id);
     }
     std::erase_if(groups_, [](const auto& group) { return group.second.spared < 2; });
-    return !groups_.empty();
+    std::erase_if(gradients_, [](const auto& group) { return group.second.size() < 2; });
+    return !groups_.empty() || !gradients_.empty();
   }
 
   // The groups' nodes come first, directly after the reads of variables that they need, which need
@@ -43,9 +46,14 @@ class CastGrouper {
       const Group* group = GroupOf(id);
       if (group != nullptr && group->convolutions.contains(id)) {
         MG_RETURN_IF_ERROR(AddConvolution(id, *group, &out));
-      } else {
-        out.Copy(id);
+        continue;
       }
+      if (gradients_.contains(UpdateByTurned(id))) {
+        MG_RETURN_IF_ERROR(AddGradient(id, &out));
+        continue;
+      }
+      if (gradients_.contains(id)) MG_RETURN_IF_ERROR(AddTurns(id, &out));
+      out.Copy(id);
     }
     return out.Finish();
   }
@@ -105,19 +113,37 @@ class CastGrouper {
     if ((!forward && !graph_.is(id, "Conv2DBackpropInput")) || graph_.device(id).type != kGpu ||
         graph_.dtype({id, 0}) == DT_DOUBLE)
       return false;
+    const Endpoint filter = graph_.inputs(id)[1];
+    if (!LiesOtherwise(id, graph_.shape(filter))) return false;
+    if (graph_.device_index(filter.node) != graph_.device_index(id)) return false;
+    return IsCast(filter.node) || (graph_.dtype(filter) == DT_FLOAT &&
+                                   IsValueOfVariable(filter.node, graph_.device_index(id)));
+  }
+
+  // Whether cuDNN wants a filter of this shape in another layout for the convolution `id`.
+  bool LiesOtherwise(NodeId id, const PartialShape& shape) const {
     const Attrs& attrs = graph_.attrs(id);
     if (attrs.GetOr<std::string>("data_format", "NHWC") != "NHWC" ||
         attrs.GetOr<bool>("filter_last_first", false))
       return false;
-    const Endpoint filter = graph_.inputs(id)[1];
-    const PartialShape& shape = graph_.shape(filter);
     if (!shape.fully_known() || shape.rank() != 4) return false;
     const auto strides = attrs.Get<std::vector<int64_t>>("strides");
     const bool one = std::all_of(strides.begin(), strides.end(), [](int64_t s) { return s == 1; });
-    if (shape.dim(0) == 1 && shape.dim(1) == 1 && one) return false;
-    if (graph_.device_index(filter.node) != graph_.device_index(id)) return false;
-    return IsCast(filter.node) || (graph_.dtype(filter) == DT_FLOAT &&
-                                   IsValueOfVariable(filter.node, graph_.device_index(id)));
+    return shape.dim(0) != 1 || shape.dim(1) != 1 || !one;
+  }
+
+  // The update of many variables that alone reads the gradient of a filter, if `id` is one that
+  // cuDNN lays otherwise; -1 if not.
+  NodeId UpdateByTurned(NodeId id) const {
+    if (!graph_.is(id, "Conv2DBackpropFilter") || graph_.device(id).type != kGpu ||
+        graph_.dtype({id, 0}) == DT_DOUBLE || !LiesOtherwise(id, graph_.shape({id, 0})))
+      return -1;
+    const auto edges = consumers_.of(id);
+    if (edges.size() != 1 || edges[0].input < 0) return -1;
+    const NodeId update = edges[0].target;
+    const bool here = graph_.is(update, "_MultiResourceApply") &&
+                      graph_.device_index(update) == graph_.device_index(id);
+    return here ? update : -1;
   }
 
   Group& GroupAt(NodeId id) { return groups_[graph_.device_index(id)]; }
@@ -160,9 +186,9 @@ class CastGrouper {
       types.push_back(copy.type);
       last_first.push_back(copy.last_first);
     }
-    const auto count = static_cast<int64_t>(inputs.size());
-    auto attrs = std::make_shared<const Attrs>(
-        Attrs{{"N", count}, {"DstT", std::move(types)}, {"last_first", std::move(last_first)}});
+    auto attrs = std::make_shared<const Attrs>(Attrs{{"SrcT", std::vector(types.size(), DT_FLOAT)},
+                                                     {"DstT", std::move(types)},
+                                                     {"last_first", std::move(last_first)}});
     const NodeId like = group->copies.begin()->first.value.node;
     MG_ASSIGN_OR_RETURN(group->made, out->Add(like, "_MultiCast", inputs, std::move(attrs), {},
                                               "_casts_of_" + std::string(graph_.name(like))));
@@ -191,10 +217,42 @@ class CastGrouper {
     return Status();
   }
 
+  Status AddGradient(NodeId id, Rewrite* out) {
+    auto attrs = std::make_shared<Attrs>(graph_.attrs(id));
+    attrs->Set("filter_last_first", true);
+    MG_ASSIGN_OR_RETURN(turned_[id], out->Add(id, "_Conv2DBackpropFilter", out->Inputs(id),
+                                              std::move(attrs), std::array{id}));
+    return Status();
+  }
+
+  // What transposes the gradients that `update` reads.
+  Status AddTurns(NodeId update, Rewrite* out) {
+    const std::vector<NodeId>& gradients = gradients_.at(update);
+    std::vector<Endpoint> inputs;
+    std::vector<DType> types;
+    for (const NodeId id : gradients) {
+      inputs.push_back({turned_.at(id), 0});
+      types.push_back(graph_.dtype({id, 0}));
+    }
+    auto attrs =
+        std::make_shared<const Attrs>(Attrs{{"SrcT", types},
+                                            {"DstT", types},
+                                            {"last_first", std::vector<bool>(types.size(), true)},
+                                            {"back", true}});
+    MG_ASSIGN_OR_RETURN(const NodeId made,
+                        out->Add(update, "_MultiCast", inputs, std::move(attrs), {},
+                                 "_filters_of_" + std::string(graph_.name(update))));
+    for (size_t i = 0; i < gradients.size(); ++i)
+      out->Replace(gradients[i], made, static_cast<int>(i));
+    return Status();
+  }
+
   const Graph& graph_;
   const OutEdges consumers_;
   std::vector<bool> done_;
   std::map<DeviceIndex, Group> groups_;
+  std::map<NodeId, std::vector<NodeId>> gradients_;  // of filters, by the update that reads them
+  std::map<NodeId, NodeId> turned_;  // of gradients_: the new node, out_channels first
 };
 
 }  // namespace

@@ -6,7 +6,14 @@
 //     becomes  _MultiCast(ReadVariableOp(w), ReadVariableOp(f))
 //              _FusedConv2D(x, f with its last dimension first), filter_last_first = true
 //
-// and likewise Conv2DBackpropInput, which becomes _Conv2DBackpropInput. Only variables of the same
+// and likewise Conv2DBackpropInput, which becomes _Conv2DBackpropInput. At the other end of the
+// step it does the same to the gradients of filters that one update of many variables reads:
+//
+//   _MultiResourceApply(.., Conv2DBackpropFilter(a), Conv2DBackpropFilter(b))
+//     becomes  _MultiResourceApply(.., _MultiCast(_Conv2DBackpropFilter(a),
+//                                                 _Conv2DBackpropFilter(b)), back = true)
+//
+// Only variables of the same
 // GPU whose reading, and casting, waits for nothing: so all of it can run at the beginning of a
 // step. Left out are 1x1 filters with strides of 1, which need no
 // transposition, and NCHW. The results have the same bits; they occupy memory from the beginning of

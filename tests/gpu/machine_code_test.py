@@ -29,6 +29,7 @@ TABLE = {
         Row('RowChunks<batch_norm::Moments<float>, 4,', 4, 0, 3, True),
         Row(f'RowChunks<batch_norm::GradientTerms<{T16}>, 8,', 8, 0, 3, True),
         Row('RowChunks<batch_norm::GradientTerms<float>, 4,', 8, 0, 3, True),
+        Row(rf'RowChunks<batch_norm::JoinTerms<({T16}>, 8|float>, 4),', 8, 2, 3, True),
     ],
     'bias': [Row(r'RowChunks<bias::SumTerm<\w+>, [48],', 4, 0, 3, True)],
     'training': [
@@ -39,7 +40,7 @@ TABLE = {
     'cast': [
         Row(f'CastBody<(float|{T16})>', 2, 3, 4, True),
     ],
-    'multi_cast': [Row('multi_cast::Body', 6, 6, 4, True)],
+    'multi_cast': [Row('multi_cast::Body', 8, 8, 4, True)],
     'moves': [
         Row('TileBody<unsigned (char|short)>', 1, 1, 4, True),
         Row('TileBody<unsigned (int|long)>', 4, 4, 4, True),

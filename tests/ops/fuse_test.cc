@@ -116,18 +116,24 @@ TEST_F(FuseTest, ProductsOfBfloat16FuseEverywhereAndThoseOfHalfOnGpusOnly) {
   }
 }
 
-// Two normalised layers with a way around the second, as a residual network has them.
+// Three normalised layers with a way around the second and one around the third, which is
+// normalised, too, as a residual network has them.
 TEST_F(FuseTest, OnAGpuANormalisationTakesTheAdditionAndReluBehindIt) {
   Graph graph(&Ops());
   const Scope root = Scope(&graph).WithDevice("/job:localhost/replica:0/task:0/device:GPU:0");
   const Shape shape{3, 4, 5, 6};
   const Outputs in{Const(root, Random<float>(shape, 1)), Const(root, Random<float>({6}, 2)),
-                   Const(root, Random<float>({6}, 3)), Const(root, Random<float>({6}, 4)),
-                   Const(root, Random<float>({6}, 5))};
+                   Const(root, Random<float>({6}, 3)),   Const(root, Random<float>({6}, 4)),
+                   Const(root, Random<float>({6}, 5)),   Const(root, Random<float>({6}, 7)),
+                   Const(root, Random<float>({6}, 8)),   Const(root, Random<float>({6}, 9)),
+                   Const(root, Random<float>({6}, 10))};
   const FusedBatchNormOutputs one = FusedBatchNorm(root, in[0], in[1], in[2]);
   const Output a = Relu(root.WithOpName("a"), one.y);
   const Output y = FusedBatchNorm(root, a, in[3], in[4]).y;
-  const Output z = Relu(root.WithOpName("z"), Add(root, y, in[0]));
+  const Output joined = Relu(root.WithOpName("joined"), Add(root, y, in[0]));
+  const Output z = Relu(root.WithOpName("z"),
+                        Add(root, FusedBatchNorm(root, Square(root, joined), in[5], in[6]).y,
+                            FusedBatchNorm(root, joined, in[7], in[8]).y));
   const Output mean = Identity(root.WithOpName("mean"), one.batch_mean);
   Outputs kept;
   for (const Output& gradient :
@@ -138,11 +144,12 @@ TEST_F(FuseTest, OnAGpuANormalisationTakesTheAdditionAndReluBehindIt) {
   ASSERT_TRUE(root.ok()) << root.status();
   const auto fused = FuseOps(graph);
   ASSERT_TRUE(fused.ok()) << fused.status();
-  EXPECT_EQ(Count(*fused, "_FusedBatchNormEx"), 2);
-  EXPECT_EQ(Count(*fused, "_FusedBatchNormGradEx"), 1);
-  EXPECT_EQ(Count(*fused, "FusedBatchNormGradV3"), 1);  // behind the addition
-  EXPECT_EQ(Count(*fused, "Relu") + Count(*fused, "FusedBatchNormV3"), 0);
-  EXPECT_EQ(Count(*fused, "ReluGrad"), 1);
+  EXPECT_EQ(Count(*fused, "_FusedBatchNormEx"), 3);
+  EXPECT_EQ(Count(*fused, "_FusedBatchNormGradEx"), 3);
+  EXPECT_EQ(Count(*fused, "FusedBatchNormGradV3"), 1);  // of the way around
+  EXPECT_EQ(Count(*fused, "FusedBatchNormV3"), 1);
+  EXPECT_EQ(Count(*fused, "Relu") + Count(*fused, "ReluGrad"), 0);
+  EXPECT_EQ(Count(graph, "AddN") - Count(*fused, "AddN"), 1);  // before the ReLU of `joined`
   auto plain = Evaluate(graph), quick = Evaluate(*fused);
   for (const Output& output : kept) {
     const std::string name(graph.name(output.node()));

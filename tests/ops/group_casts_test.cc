@@ -7,6 +7,8 @@
 #include "ops/constant/constant.h"
 #include "ops/control/control.h"
 #include "ops/conv/conv.h"
+#include "ops/rewrites/group_updates.h"
+#include "ops/training/training.h"
 #include "ops/variable/variable.h"
 #include "tests/ops/testing.h"
 
@@ -171,6 +173,46 @@ TEST_F(GroupCastsTest, FloatFiltersAreTurnedWithoutACast) {
   EXPECT_EQ(Groups(grouped), (Names{{"f_value"}}));
   EXPECT_EQ(LastFirst(grouped), std::vector<bool>{true});
   EXPECT_TRUE(grouped.is(grouped.Find("backward"), "_Conv2DBackpropInput"));
+}
+
+TEST_F(GroupCastsTest, GradientsOfFiltersAreTurnedTogetherBeforeTheirUpdate) {
+  const Output rate = Const(gpu_, Tensor::Scalar(0.1f)),
+               momentum = Const(gpu_, Tensor::Scalar(0.9f));
+  const auto update = [&](const Scope& scope, const std::string& name, int64_t window) {
+    const Output sizes = Const(
+        scope,
+        Tensor::FromValues<int32_t>({4}, std::vector<int32_t>{static_cast<int32_t>(window),
+                                                              static_cast<int32_t>(window), 4, 8}));
+    const Output gradient =
+        Conv2DBackpropFilter(scope.WithOpName(name), Images(scope, DT_BFLOAT16, 4), sizes,
+                             Images(scope, DT_BFLOAT16, 8), {1, 1, 1, 1}, "SAME");
+    const Shape shape{window, window, 4, 8};
+    ResourceApplyMomentum(scope, VarHandle(scope.WithOpName(name + "_v"), DT_FLOAT, shape),
+                          VarHandle(scope.WithOpName(name + "_m"), DT_FLOAT, shape), rate,
+                          Cast(scope, gradient, DT_FLOAT), momentum);
+    return gradient;
+  };
+  update(gpu_, "a", 3);
+  update(gpu_, "pixel", 1);
+  Identity(gpu_, update(gpu_, "read", 3));
+  update(gpu_, "b", 5);
+  ASSERT_TRUE(root_.ok()) << root_.status();
+  auto updates = GroupUpdates(std::move(graph_));
+  ASSERT_TRUE(updates.ok()) << updates.status();
+  const auto grouped = GroupCasts(std::move(*updates));
+  ASSERT_TRUE(grouped.ok()) << grouped.status();
+  EXPECT_EQ(Groups(*grouped), (Names{{"a", "b"}}));
+  EXPECT_EQ(LastFirst(*grouped), (std::vector<bool>{true, true}));
+  for (const char* name : {"a", "b"})
+    EXPECT_TRUE(grouped->is(grouped->Find(name), "_Conv2DBackpropFilter")) << name;
+  for (const char* name : {"pixel", "read"})
+    EXPECT_TRUE(grouped->is(grouped->Find(name), "Conv2DBackpropFilter")) << name;
+  EXPECT_EQ(grouped->shape({grouped->Find("a"), 0}), PartialShape({8, 3, 3, 4}));
+  for (NodeId id = 0; id < grouped->num_nodes(); ++id) {
+    if (!grouped->is(id, "_MultiCast")) continue;
+    EXPECT_TRUE(grouped->attrs(id).Get<bool>("back"));
+    EXPECT_EQ(grouped->shape({id, 1}), PartialShape({5, 5, 4, 8}));
+  }
 }
 
 TEST_F(GroupCastsTest, OtherFiltersStayAsTheyLie) {

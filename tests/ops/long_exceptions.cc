@@ -32,6 +32,7 @@ const std::vector<std::pair<const char*, Ops>>& Likenesses() {
       {"DecodeJpeg", {"DecodeAndCropJpeg"}},
       {"Conv2D", {"_FusedConv2D"}},
       {"Conv2DBackpropInput", {"_Conv2DBackpropInput", "_Conv2DBackprop"}},
+      {"Conv2DBackpropFilter", {"_Conv2DBackpropFilter"}},
       {"MaxPool", {"MaxPoolV2"}},
       {"MaxPoolGrad", {"MaxPoolGradV2"}},
       {"MaxPoolGradGrad", {"MaxPoolGradGradV2"}},

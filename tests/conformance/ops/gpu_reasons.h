@@ -443,6 +443,7 @@ inline const std::map<std::string, std::string>& ComparedOnGpuBy() {
       {"_FusedMatMul", kernels},
       {"_FusedConv2D", kernels},
       {"_Conv2DBackpropInput", state},
+      {"_Conv2DBackpropFilter", training},
       {"_FusedBatchNormEx", kernels},
       {"_FusedBatchNormGradEx", kernels},
       {"_MultiCast", state},

@@ -194,6 +194,31 @@ class SimulatedGpu : public ::testing::Test {
     }
   }
 
+  // _FusedBatchNormGradEx where a residual joins, against AddN, ReluGrad and FusedBatchNormGradV3.
+  void ExpectBitsOfSeparateOps(const std::vector<Tensor>& in, const Attrs& attrs) {
+    const auto run = [&](const char* op, const std::vector<Tensor>& inputs, const Attrs& with) {
+      KernelRunner runner(&SimulatedKernels(), Options(1));
+      auto outputs = testing::RunOp(runner, Ops(), op, inputs, with);
+      EXPECT_TRUE(outputs.ok()) << outputs.status();
+      return outputs.ok() ? *outputs : std::vector<Tensor>();
+    };
+    memory_.set_shift(0);
+    simulated_libraries = false;
+    ops::simulated::TheGrid().order = Order::kForward;
+    const Attrs type{{"T", in[0].dtype()}};
+    Attrs sum = type, plain = type;
+    sum.Set("N", int64_t{2});
+    for (const char* name : {"U", "data_format"}) plain.Set(name, *attrs.Find(name));
+    const Tensor dy = in.size() > 8 ? run("AddN", {in[0], in[8]}, sum).at(0) : in[0];
+    const Tensor passing = run("ReluGrad", {dy, in[7]}, type).at(0);
+    const std::vector<Tensor> expected =
+        run("FusedBatchNormGradV3", {passing, in[1], in[2], in[3], in[4], in[5]}, plain);
+    const std::vector<Tensor> got = run("_FusedBatchNormGradEx", in, attrs);
+    ASSERT_EQ(got.size(), 6u);
+    EXPECT_TRUE(SameBits(got[5], passing));
+    for (const size_t i : {0, 1, 2}) EXPECT_TRUE(SameBits(got[i], expected.at(i))) << i;
+  }
+
   SimulatedMemory memory_;
   ResourceManager resources_;
 };
@@ -857,7 +882,7 @@ TEST_F(SimulatedGpu, CastsManyTensorsInOneLaunch) {
   for (const int64_t count : {5, 120, 300}) {  // the last: more than a launch takes
     SCOPED_TRACE(count);
     std::vector<Tensor> inputs;
-    std::vector<DType> types;
+    std::vector<DType> from, types;
     std::vector<bool> last_first;
     for (int64_t i = 0; i < count; ++i) {
       const Shape shape = i % 5 == 0   ? Shape{1 + i * 7 % 40}
@@ -865,11 +890,12 @@ TEST_F(SimulatedGpu, CastsManyTensorsInOneLaunch) {
                           : i % 5 == 2 ? Shape{2500 + i}
                           : i % 5 == 3 ? Shape{}
                                        : Shape{7, i % 2 * 33, 16};
-      inputs.push_back(Random(DT_FLOAT, shape, ++seed));
       types.push_back(kTypes[i % 3]);
+      from.push_back(i % 7 == 1 ? types.back() : DT_FLOAT);
+      inputs.push_back(Random(from.back(), shape, ++seed));
       last_first.push_back(i % 4 < 2 && shape.rank() > 1);
     }
-    const Attrs attrs{{"N", count}, {"DstT", types}, {"last_first", last_first}};
+    Attrs attrs{{"SrcT", from}, {"DstT", types}, {"last_first", last_first}};
     Compare("_MultiCast", inputs, attrs);
     KernelRunner gpu(&SimulatedKernels(), Options(1));
     const int64_t launches = ops::simulated::TheGrid().launches;
@@ -881,6 +907,15 @@ TEST_F(SimulatedGpu, CastsManyTensorsInOneLaunch) {
       const Tensor x = As(inputs[i], types[i]);
       EXPECT_TRUE(BitEqual((*made)[i], last_first[i] ? LastFirst(x) : x)) << i;
     }
+    if (count > 5) continue;
+    // And back again.
+    attrs.Set("SrcT", types);
+    attrs.Set("back", true);
+    Compare("_MultiCast", *made, attrs);
+    const auto again = testing::RunOp(gpu, Ops(), "_MultiCast", *made, attrs);
+    ASSERT_TRUE(again.ok()) << again.status();
+    for (size_t i = 0; i < inputs.size(); ++i)
+      EXPECT_TRUE(BitEqual((*again)[i], As(inputs[i], types[i]))) << i;
   }
 }
 
@@ -919,6 +954,22 @@ TEST_F(SimulatedGpu, TakesFiltersThatAreTurnedAlready) {
             ASSERT_TRUE(got.ok()) << got.status();
             EXPECT_TRUE(BitEqual((*got)[0], (*expected)[0])) << op << (runner == &cpu);
           }
+        }
+      }
+      Attrs turned = attrs;
+      turned.Set("filter_last_first", true);
+      for (const bool libraries : {false, true}) {
+        simulated_libraries = libraries;
+        KernelRunner gpu(&SimulatedKernels(), Options(1)), cpu(&Kernels());
+        for (KernelRunner* runner : {&gpu, &cpu}) {
+          const std::vector<Tensor> in{x, Ints({3, 2, 6, 8}), dy};
+          const auto expected = testing::RunOp(*runner, Ops(), "Conv2DBackpropFilter", in, attrs),
+                     got = testing::RunOp(*runner, Ops(), "_Conv2DBackpropFilter", in, turned);
+          ASSERT_TRUE(expected.ok()) << expected.status();
+          ASSERT_TRUE(got.ok()) << got.status();
+          // A library of CPUs computes it for bfloat16 in an order of its own.
+          const bool same = BitEqual((*got)[0], LastFirst((*expected)[0]));
+          EXPECT_TRUE(same || (runner == &cpu && dtype == DT_BFLOAT16)) << (runner == &cpu);
         }
       }
     }
@@ -1268,7 +1319,15 @@ TEST_F(SimulatedGpu, NormalizesPlanesAndGatesGradientsLikeTheCpu) {
         const auto forward = testing::RunOp(cpu, Ops(), "_FusedBatchNormEx", inputs, attrs);
         ASSERT_TRUE(forward.ok()) << forward.status();
         const Tensor &y = (*forward)[0], &mean = (*forward)[3], &variance = (*forward)[4];
-        near("_FusedBatchNormGradEx", {dy, x, scale, mean, variance, none, offset, y});
+        std::vector<Tensor> backward{dy, x, scale, mean, variance, none, offset, y};
+        near("_FusedBatchNormGradEx", backward);
+        attrs.Set("num_side_inputs", int64_t{1});
+        for (const int64_t added : {0, 1}) {
+          attrs.Set("num_added", added);
+          if (added > 0) backward.push_back(Random(dtype, shape, 7));
+          near("_FusedBatchNormGradEx", backward);
+          ExpectBitsOfSeparateOps(backward, attrs);
+        }
       }
     }
   }
