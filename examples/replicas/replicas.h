@@ -1,6 +1,6 @@
 // The flags by which a user says how an example is replicated, and what follows from them for one
 // client: which task it is, the devices of its replicas and variables, the options of Replicate.
-// The settings of mnist_replica derive from ReplicaFlags.
+// The settings of mnist_replica and cnn_benchmarks derive from ReplicaFlags.
 #pragma once
 
 #include <cstdint>
