@@ -68,7 +68,8 @@ Settings SettingsOf(const Mode& mode, int64_t batch, int rank) {
 // One client. A line is a number of updates, of all clients together since the start, to go to; the
 // answer is its own images per second and the number that it has reached. "end" ends it.
 void ServeClient(const Settings& settings, const ClusterSpec& cluster, Child::Channel& parent) {
-  const examples::Layout layout = Check(examples::MakeLayout(settings, cluster));
+  const examples::Layout layout =
+      Check(examples::MakeLayout(settings, cluster, settings.task_index.value_or(0)));
   const std::shared_ptr<const Dataset> test =
       Check(LoadDataset({.name = settings.data_name, .split = "test"}));
   const auto data = Check(examples::TrainingData::Load(settings, layout, *test));

@@ -13,12 +13,10 @@
 #include <vector>
 
 #include "base/log.h"
-#include "client/host.h"
 #include "client/session.h"
 #include "examples/mnist_replica/program.h"
 #include "examples/mnist_replica/settings.h"
 #include "tools/flags.h"
-#include "tools/own_task.h"
 #include "tools/progress_line.h"
 #include "tools/run_metrics.h"
 #include "train/hooks.h"
@@ -96,8 +94,6 @@ RunResult Run::About() const {
 Result<std::unique_ptr<Session>> Run::Open(SessionFlags flags,
                                            std::chrono::milliseconds start_timeout) {
   flags.options.start_timeout = start_timeout;
-  if (!flags.placement_file.empty())  // each client has a graph of its own
-    flags.placement_file = ResultPath(flags.placement_file, layout_.rank);
   recovered_ = std::exchange(opened_, true);
   if (recovered_) flags.log_device_placement = "none";  // it is the same
   return flags.Open(cluster_, program_->graph, static_cast<int>(layout_.replicas.size()));
@@ -113,15 +109,7 @@ Status Run::Build(const std::vector<int64_t>& shares, bool initialize) {
                                            .steps_in_flight = settings_.steps_in_flight,
                                            .steps_per_run = settings_.steps_per_run}};
   MG_RETURN_IF_ERROR(AddTrainDir(&how));
-  SessionFlags flags = settings_.session;
-  if (layout_.workers > 1 && flags.options.device_filters.empty()) {
-    // A worker's client has to do with the parameter servers and its own worker alone or, where
-    // workers meet directly, with the workers alone.
-    flags.options.device_filters = {"/job:worker"};
-    if (settings_.variable_update != "replicated")
-      flags.options.device_filters = {"/job:ps",
-                                      "/job:worker/task:" + std::to_string(layout_.rank)};
-  }
+  const SessionFlags flags = SessionOf(settings_, layout_);
   how.trainer.start_timeout = flags.options.start_timeout;
   if (cluster_) {
     SessionFlags again = flags;
@@ -336,41 +324,6 @@ Status Run::TrainAndTest() {
   return training_->Close();
 }
 
-// --job_name=ps: this process is that task, until it is told to end.
-Status Serve(const Settings& settings, const std::optional<ClusterSpec>& cluster) {
-  const SessionOptions& session = settings.session.options;
-  EndSignals signals;
-  MG_ASSIGN_OR_RETURN(
-      const std::unique_ptr<Server> server,
-      HostTask(*cluster, "ps", settings.task_index.value_or(0),
-               {.key = session.key,
-                .inter_op_parallelism_threads = session.inter_op_parallelism_threads,
-                .intra_op_parallelism_threads = session.intra_op_parallelism_threads,
-                .transport = session.transport}));
-  LogInfo(server->worker().task() + " listens on " + server->address());
-  LogInfo(signals.Wait() + ": draining");
-  server->Stop(std::chrono::seconds(10));
-  return Status();
-}
-
-Status Main(Settings settings) {
-  MG_ASSIGN_OR_RETURN(const std::optional<ClusterSpec> cluster, settings.session.Cluster());
-  if (cluster && (!settings.in_graph() || settings.job_name == "ps")) {
-    MG_ASSIGN_OR_RETURN(const OwnTask own, FindOwnTask(*cluster, settings.job_name,
-                                                       settings.task_index, "--task_index"));
-    LogOwnTask(settings.job_name, own);
-    settings.task_index = own.index;
-  }
-  if (settings.job_name == "ps") return Serve(settings, cluster);
-  if (TakesNoPart(settings, cluster)) {
-    std::printf("Worker: %d takes no part: --num_replicas=%d\n", settings.task_index.value_or(0),
-                settings.num_replicas);
-    return Status();
-  }
-  MG_ASSIGN_OR_RETURN(const Layout layout, MakeLayout(settings, cluster));
-  return Run(settings, cluster, layout).Train();
-}
-
 int Main(int argc, char** argv) {
   Settings settings;
   Flags flags(
@@ -387,7 +340,10 @@ int Main(int argc, char** argv) {
       "  mnist_replica --cluster=cluster.json --input=executor --trace_file=step.json\n");
   settings.AddTo(&flags);
   if (std::optional<int> exit = flags.Parse(argc, argv)) return *exit;
-  return flags.Exit(Main(settings));
+  const auto train = [&](const std::optional<ClusterSpec>& cluster, const Layout& layout) {
+    return Run(settings, cluster, layout).Train();
+  };
+  return flags.Exit(RunReplicas(settings, train));
 }
 
 }  // namespace

@@ -11,8 +11,8 @@
 #include <system_error>
 #include <utility>
 
-#include "base/crc32c.h"
 #include "base/log.h"
+#include "base/record.h"
 #include "graph/graph_def.h"
 #include "ops/summary/histogram.h"
 #include "train/event.pb.h"
@@ -61,14 +61,9 @@ void SummaryWriter::Write(pb::Event* event) {
 void SummaryWriter::WriteLocked(pb::Event* event) {
   last_ = std::max<int64_t>(last_, event->step());
   event->set_wall_time(NowSeconds());
-  const std::string bytes = event->SerializeAsString();
-  const uint64_t length = bytes.size();
-  const uint32_t crc_of_length = MaskedCrc32c(AddToCrc32c(0, &length, sizeof length));
-  const uint32_t crc = MaskedCrc32c(AddToCrc32c(0, bytes.data(), bytes.size()));
-  file_.write(reinterpret_cast<const char*>(&length), sizeof length);
-  file_.write(reinterpret_cast<const char*>(&crc_of_length), sizeof crc_of_length);
-  file_.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  file_.write(reinterpret_cast<const char*>(&crc), sizeof crc);
+  std::string record;
+  AppendRecord(event->SerializeAsString(), &record);
+  file_.write(record.data(), static_cast<std::streamsize>(record.size()));
 }
 
 void SummaryWriter::AddScalar(const std::string& tag, double value, int64_t step) {

@@ -7,7 +7,6 @@
 #include <cmath>
 #include <utility>
 
-#include "base/device_name.h"
 #include "client/registries.h"
 #include "graph/batch_shards.h"
 #include "ops/constant/constant.h"
@@ -39,32 +38,13 @@ int LoopsHere(const Settings& settings, const Layout& layout) {
   return settings.in_graph() && settings.async ? static_cast<int>(layout.replicas.size()) : 1;
 }
 
-ReplicateOptions OptionsOf(const Settings& settings, const Layout& layout,
-                           const std::vector<int64_t>& shares) {
-  ReplicateOptions options{
-      .replication = ParseReplication(settings.replication).value(),
-      .variable_update = ParseVariableUpdate(settings.variable_update).value(),
-      .async = settings.asynchronous(),
-      .rank = layout.rank,
-      .num_workers = layout.workers,
-      .worker_names = layout.worker_names,
-      .replicas_to_aggregate = settings.replicas_to_aggregate,
-      .timeout_seconds = settings.worker_timeout,
-      .variable_devices = layout.variables,
-      .max_variable_bytes = settings.max_variable_bytes,
-      .shares = shares,
-      .container = settings.container,
-      .gradient_dtype = settings.gradient_dtype == "bfloat16" ? DT_BFLOAT16 : DT_INVALID,
-      .loss_scale = LossScaleOf(settings).value()};
+ReplicateOptions OptionsWith(const Settings& settings, const Layout& layout,
+                             const std::vector<int64_t>& shares) {
+  ReplicateOptions options = OptionsOf(settings, layout);
+  options.shares = shares;
+  options.loss_scale = LossScaleOf(settings).value();
   if (!settings.in_graph() && !options.async) options.global_batch_size = settings.batch_size;
-  if (settings.ps_strategy == "round_robin" && !layout.variables.empty())
-    options.strategy = RoundRobinStrategy(static_cast<int>(layout.variables.size()));
   return options;
-}
-
-// The CPU of the task that has a GPU; other devices as they are.
-std::string HostOf(const std::string& device) {
-  return monograph::HostOf(DeviceName::Parse(device).value()).ToString();
 }
 
 // Placeholders {images, labels} of `rows` examples.
@@ -101,8 +81,8 @@ std::vector<Outputs> ReadShards(const Scope& root, const Scope& client, const Se
   std::vector<Outputs> shards;
   for (size_t r = 0; r < layout.replicas.size(); ++r) {
     const Output index = program->feeds[program->feeds.size() > 1 ? r : 0][0];
-    const DatasetBatchOutputs shard =
-        DatasetBatch(root.WithDevice(HostOf(layout.replicas[r])).WithOpName("input"), index, input);
+    const DatasetBatchOutputs shard = DatasetBatch(
+        root.WithDevice(CpuBeside(layout.replicas[r])).WithOpName("input"), index, input);
     shards.push_back({shard.images, shard.labels});
     ++input.shard;
   }
@@ -124,7 +104,7 @@ Result<std::unique_ptr<Program>> BuildProgram(const Settings& settings, const La
   model.side = std::llround(std::sqrt(static_cast<double>(pixels)));
   model.seed = settings.seed;
   model.compute = settings.compute();
-  const ReplicateOptions options = OptionsOf(settings, layout, shares);
+  const ReplicateOptions options = OptionsWith(settings, layout, shares);
   const Optimizer adam = Adam(settings.learning_rate);
 
   if (settings.input == "executor" || LoopsHere(settings, layout) > 1) {

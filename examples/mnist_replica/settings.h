@@ -7,27 +7,12 @@
 #include <vector>
 
 #include "examples/models/mnist_cnn.h"
-#include "tools/flags.h"
-#include "tools/session_flags.h"
-#include "train/replication.h"
+#include "examples/replicas/replicas.h"
 
 namespace monograph::examples {
 
-struct Settings {
-  SessionFlags session;
-
-  // Replication.
-  std::string replication = "in_graph", variable_update = "parameter_server";
-  std::string central_device = "worker";
-  bool async = false, sync = false;
-  std::string job_name = "worker";
-  std::optional<int> task_index;  // none: the environment may say it (tools/own_task.h)
-  int num_replicas = 0, replicas_per_worker = 2, replicas_to_aggregate = 0;
-  int num_gpus = 0;
-  std::string ps_strategy = "greedy", split = "even", container;
-  int64_t max_variable_bytes = 0;
-  double worker_timeout = 60;  // seconds
-  std::string gradient_dtype = "float";
+struct Settings : ReplicaFlags {
+  std::string split = "even";
 
   // Training.
   int64_t batch_size = 100, eval_batch_size = 500;
@@ -53,34 +38,13 @@ struct Settings {
     return dtype == "half" ? DT_HALF : dtype == "bfloat16" ? DT_BFLOAT16 : DT_FLOAT;
   }
   DType images() const { return image_type == "uint8" ? DT_UINT8 : DT_FLOAT; }
-  bool in_graph() const { return replication == "in_graph"; }
-  // Replicas or workers apply their gradients each by itself: asked for in one graph, the default
-  // between graphs.
-  bool asynchronous() const {
-    return in_graph() ? async : !sync && variable_update != "replicated";
-  }
 
  private:
   // InvalidArgument names the flag.
   Status Check() const;
+  // The same for what the cluster lacks, or what does not fit the number of replicas.
+  Status CheckPlace() const;
 };
-
-// True: a client of a worker that --num_replicas leaves out; it has nothing to do.
-bool TakesNoPart(const Settings& settings, const std::optional<ClusterSpec>& cluster);
-
-// Where the parts of the program go, for this client.
-struct Layout {
-  std::vector<std::string> replicas;      // of this client: a device each
-  std::vector<std::string> variables;     // devices; empty: the first replica's
-  std::string client;                     // the device of this process
-  int workers = 1;                        // clients: 1 in one graph
-  int rank = 0;                           // this client
-  std::vector<std::string> worker_names;  // by rank; empty in one graph
-
-  int replicas_of_all() const { return workers * static_cast<int>(replicas.size()); }
-};
-
-Result<Layout> MakeLayout(const Settings& settings, const std::optional<ClusterSpec>& cluster);
 
 // What --dtype and --loss_scale ask for. InvalidArgument names the flag.
 Result<std::optional<LossScaleOptions>> LossScaleOf(const Settings& settings);

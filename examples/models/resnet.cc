@@ -17,7 +17,8 @@
 namespace monograph::examples {
 namespace {
 
-constexpr int64_t kExpansion = 4;  // of a block's last convolution
+// Channels of a block's last convolution, over those of its others.
+int64_t Expansion(const ResNet& net) { return net.bottleneck ? 4 : 1; }
 
 // Layers of one network: each takes its variables under its scope's name.
 class Layers {
@@ -52,18 +53,24 @@ class Layers {
     return Norm(scope, name, Conv(scope, name, x, in, out, kernel, stride), out);
   }
 
-  // Three convolutions, and what came in added to what comes out.
+  // Convolutions, and what came in added to what comes out.
   Output Block(const Scope& scope, const std::string& name, const Output& x, int64_t in,
                int64_t width, int64_t stride) {
-    const int64_t out = width * kExpansion;
+    const int64_t out = width * Expansion(net_);
     const auto layer = [&](const char* part, const Output& from, int64_t a, int64_t b,
                            int64_t kernel, int64_t step) {
       return ConvNorm(scope.SubScope(part), name + "/" + part, from, a, b, kernel, step);
     };
     const Output straight = in == out && stride == 1 ? x : layer("shortcut", x, in, out, 1, stride);
-    Output y = Relu(scope, layer("conv1", x, in, width, 1, 1));
-    y = Relu(scope, layer("conv2", y, width, width, 3, stride));
-    y = layer("conv3", y, width, out, 1, 1);
+    Output y;
+    if (net_.bottleneck) {
+      y = Relu(scope, layer("conv1", x, in, width, 1, 1));
+      y = Relu(scope, layer("conv2", y, width, width, 3, stride));
+      y = layer("conv3", y, width, out, 1, 1);
+    } else {
+      y = Relu(scope, layer("conv1", x, in, width, 3, stride));
+      y = layer("conv2", y, width, width, 3, 1);
+    }
     return Relu(scope.WithOpName("out"), Add(scope, y, straight));
   }
 
@@ -100,7 +107,7 @@ Output ResNet::Logits(const Scope& scope, const Output& images, ModelVariables& 
           "stage" + std::to_string(stage + 1) + "/block" + std::to_string(block + 1);
       const int64_t stride = stage > 0 && block == 0 ? 2 : 1;
       x = layers.Block(scope.SubScope(name), name, x, in, inner, stride);
-      in = inner * kExpansion;
+      in = inner * Expansion(*this);
     }
   }
   const Scope last = scope.SubScope("fc");

@@ -56,6 +56,10 @@ const char kQuick[] =
     "mnist_replica --data_name=synthetic --fc=32 --batch_size=20 --num_batches=20 "
     "--num_warmup_batches=2 --display_every=10 ";
 
+const std::string kCnn =
+    "cnn_benchmarks --model=trivial --image_size=32 --batch_size=2 --num_batches=2 "
+    "--num_warmup_batches=1 --print_training_accuracy ";
+
 // Losses and accuracies of the progress lines and the test accuracy: all that must not depend on
 // the machine.
 std::vector<std::string> Curve(const Ran& ran) {
@@ -179,7 +183,8 @@ TEST(Examples, EveryProgramRunsWithAPlainLaunch) {
        {mnist, mnist + "--replication=between_graph", mnist + "--replication=hybrid",
         mnist + "--variable_update=replicated", mnist + "--variable_update=central",
         mnist + "--replication=between_graph --variable_update=replicated",
-        std::string("cifar_hybrid --num_batches=4 --batch_size=4"),
+        std::string("cifar_hybrid --num_batches=4 --batch_size=4"), kCnn + "--nocross_replica_sync",
+        kCnn + "--replication=hybrid", kCnn + "--replication=between_graph",
         std::string("calculation_server --num_batches=2"), std::string("embedding --num_batches=2"),
         std::string("first_graph"), std::string("linear_regression --num_batches=2"),
         std::string("split_model --num_batches=2"),
@@ -216,8 +221,8 @@ TEST(Examples, AClientOfOneOfSeveralWorkersMustBeToldWhich) {
 TEST(Examples, NoProgramTrainsAModelPerRank) {
   setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
   for (const std::string program :
-       {"calculation_server", "cifar_hybrid", "embedding", "linear_regression", "mnist_replica",
-        "split_model", "towers_by_hand", "monograph status",
+       {"calculation_server", "cifar_hybrid", "cnn_benchmarks", "embedding", "linear_regression",
+        "mnist_replica", "split_model", "towers_by_hand", "monograph status",
         "monograph run x.pb --script=x --out=x"}) {
     const Ran ran = RunProgram(program);
     EXPECT_EQ(ran.code, 2) << program << ": " << ran.output;
@@ -485,6 +490,111 @@ TEST(Examples, MnistReplicaNamesEachMistake) {
   }
 }
 
+TEST(CnnBenchmarks, PrintsTheLinesOfTfCnnBenchmarks) {
+  const Ran ran = RunProgram(kCnn +
+                             "--model=resnet18 --device=cpu --num_batches=4 --display_every=3 "
+                             "--use_fp16 --optimizer=momentum 2>/dev/null");
+  ASSERT_EQ(ran.code, 0) << ran.output;
+  EXPECT_TRUE(std::regex_match(ran.output, std::regex(R"(Model:       resnet18
+Dataset:     imagenet \(synthetic\)
+Mode:        training
+SingleSess:  True
+Batch size:  2 global
+             2 per device
+Num batches: 4
+Num epochs:  0.00
+Devices:     \['/job:localhost/replica:0/task:0/device:CPU:0'\]
+Data format: NHWC
+Optimizer:   momentum
+Variables:   parameter_server
+==========
+Generating training model
+Initializing graph
+Running warm up
+Done warm up
+Step	Img/sec	total_loss	top_1_accuracy
+1	images/sec: \d+\.\d \+/- 0\.0 \(jitter = 0\.0\)	\d+\.\d{3}	[01]\.\d{3}
+3	images/sec: \d+\.\d \+/- \d+\.\d \(jitter = \d+\.\d\)	\d+\.\d{3}	[01]\.\d{3}
+-{64}
+total images/sec: \d+\.\d\d
+-{64}
+)"))) << ran.output;
+}
+
+TEST(CnnBenchmarks, LearnsFromTheRecordsThatEachTaskReads) {
+  const TemporaryFolder folder;
+  const Ran made = RunProgram(
+      "imagenet_records --height=50 --width=70 --files=2 --classes=1 "
+      "--images_per_file=3 --out=" +
+      folder.File("data"));
+  ASSERT_EQ(made.code, 0) << made.output;
+  const std::string read =
+      kCnn +
+      "--device=cpu --num_batches=8 --init_learning_rate=0.5 --data_dir=" + folder.File("data");
+  for (const std::string& command :
+       {read + " --num_gpus=2", "monograph launch --ps=1 --workers=2 -- " MG_PROGRAMS "/" + read}) {
+    const Ran ran = RunProgram(command + " --display_every=8");
+    EXPECT_EQ(ran.code, 0) << ran.output;
+    EXPECT_THAT(ran.output, HasSubstr("Dataset:     imagenet\n"));
+    EXPECT_THAT(ran.output, HasSubstr("Batch size:  4 global\n"));
+    float loss = 9, accuracy = 0;
+    for (const std::string& line : ran.lines())
+      std::sscanf(line.c_str(), "8\timages/sec: %*f +/- %*f (jitter = %*f)\t%f\t%f", &loss,
+                  &accuracy);
+    EXPECT_LT(loss, 3) << ran.output;  // it begins with log(1001)
+    EXPECT_EQ(accuracy, 1) << ran.output;
+  }
+
+  std::filesystem::resize_file(folder.File("data/train-00001-of-00002"), 5000);
+  const Ran cut = RunProgram(read + " --num_batches=100000");
+  EXPECT_EQ(cut.code, 1);
+  EXPECT_THAT(cut.output, HasSubstr("data/train-00001-of-00002"));
+  EXPECT_THAT(cut.output, ::testing::Not(HasSubstr("total images/sec")));
+  const Ran none = RunProgram(read + "/none");
+  EXPECT_EQ(none.code, 1);
+  EXPECT_THAT(none.output, HasSubstr("NOT_FOUND: --data_dir: /job:localhost/replica:0/task:0 sees "
+                                     "no file '" +
+                                     folder.File("data") + "/none/train-*-of-*'"));
+}
+
+TEST(CnnBenchmarks, ReadsNothingOfWhatAnEarlierRunOnTheSameDaemonsHasBegunToRead) {
+  const TemporaryFolder folder;
+  const std::string old = folder.File("old"), fresh = folder.File("fresh");
+  const std::string make = "imagenet_records --height=50 --width=70 --files=1 --out=";
+  ASSERT_EQ(RunProgram(make + old + " --images_per_file=80").code, 0);
+  ASSERT_EQ(RunProgram(make + fresh + " --images_per_file=3").code, 0);
+  const std::string read =
+      MG_PROGRAMS "/" + kCnn + "--device=cpu --cluster=\"$MONOGRAPH_CLUSTER\" ";
+  // The reader stands in a file that is then cut behind that place.
+  const Ran ran =
+      RunProgram("monograph launch --ps=1 --workers=1 -- sh -c '" + read + "--data_dir=" + old +
+                 " && truncate -s -1000 " + old + "/train-00000-of-00001 && " + read +
+                 "--num_batches=30 --data_dir=" + fresh + "'");
+  EXPECT_EQ(ran.code, 0) << ran.output;
+}
+
+TEST(CnnBenchmarks, NamesEachMistake) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"--model=vgg16", "resnet50"},
+      {"--data_format=NCHW", "--data_format: must be NHWC, not 'NCHW'"},
+      {"--image_size=8", "--image_size must be 0 or at least 32, not 8"},
+      {"--init_learning_rate=0", "--init_learning_rate must be greater than 0"},
+      {"--momentum=1", "--momentum must be in [0, 1)"},
+      {"--variable_update=replicated --nocross_replica_sync", "leave out --nocross_replica_sync"},
+      {"--variable_update=distributed_replicated", "distributed_replicated"},
+      {"--replication=between_graph", "a client per worker of a cluster: give --cluster"},
+      {"--worker_hosts=localhost:1", "needs a job 'ps'"},
+      {"--num_batch=1", "did you mean --num_batches?"},
+  };
+  for (const auto& [flags, message] : cases) {
+    const Ran ran = RunProgram(kCnn + flags);
+    EXPECT_EQ(ran.code, 2) << flags;
+    EXPECT_THAT(ran.output, HasSubstr(message)) << flags;
+    EXPECT_EQ(ran.lines().size(), 1u) << ran.output;
+  }
+  EXPECT_THAT(RunProgram("imagenet_records").output, HasSubstr("give --out"));
+}
+
 TEST(Examples, WhatFailsOnceARunHasBegunEndsWithOne) {
   for (const auto& [flags, message] :
        {std::pair("--data_name=mnist --data_dir=/does/not/exist", "dataset-fashion-mnist"),
@@ -500,7 +610,8 @@ TEST(Examples, NumbersThatMakeNoSenseAreRefusedByEveryProgram) {
   for (const std::string command :
        {"calculation_server --num_batches=0", "cifar_hybrid --batch_size=-4",
         "cifar_hybrid --num_batches=-1", "cifar_hybrid --replicas_per_worker=0",
-        "embedding --dimensions=0", "embedding --batch_size=-1",
+        "cnn_benchmarks --batch_size=0", "cnn_benchmarks --display_every=0",
+        "imagenet_records --files=0", "embedding --dimensions=0", "embedding --batch_size=-1",
         "linear_regression --num_batches=0", "split_model --batch_size=0",
         "towers_by_hand --num_batches=-1", "towers_by_hand --batch_size=-2"}) {
     const Ran ran = RunProgram(command);
@@ -512,14 +623,27 @@ TEST(Examples, NumbersThatMakeNoSenseAreRefusedByEveryProgram) {
 
 TEST(Examples, NumbersThatAreAbsurdAreRefusedByEveryProgram) {
   const std::string huge = "=9223372036854775807";
-  for (const std::string flag :
-       {"cifar_hybrid --batch_size", "cifar_hybrid --replicas_per_worker", "embedding --batch_size",
-        "embedding --dimensions", "embedding --films", "embedding --users",
-        "mnist_replica --batch_size", "mnist_replica --eval_batch_size", "mnist_replica --fc",
-        "mnist_replica --inter_op_parallelism_threads", "mnist_replica --num_batches",
-        "mnist_replica --num_replicas", "mnist_replica --steps_in_flight",
-        "mnist_replica --replicas_per_worker", "split_model --batch_size",
-        "towers_by_hand --batch_size", "monograph-executor --cpu_devices"}) {
+  for (const std::string flag : {"cifar_hybrid --batch_size",
+                                 "cifar_hybrid --replicas_per_worker",
+                                 "cnn_benchmarks --batch_size",
+                                 "cnn_benchmarks --image_size",
+                                 "cnn_benchmarks --num_gpus",
+                                 "embedding --batch_size",
+                                 "imagenet_records --width",
+                                 "embedding --dimensions",
+                                 "embedding --films",
+                                 "embedding --users",
+                                 "mnist_replica --batch_size",
+                                 "mnist_replica --eval_batch_size",
+                                 "mnist_replica --fc",
+                                 "mnist_replica --inter_op_parallelism_threads",
+                                 "mnist_replica --num_batches",
+                                 "mnist_replica --num_replicas",
+                                 "mnist_replica --steps_in_flight",
+                                 "mnist_replica --replicas_per_worker",
+                                 "split_model --batch_size",
+                                 "towers_by_hand --batch_size",
+                                 "monograph-executor --cpu_devices"}) {
     const Ran ran = RunProgram(flag + huge);
     EXPECT_EQ(ran.code, 2) << flag << ": " << ran.output;
     EXPECT_THAT(ran.output, HasSubstr(": must be at most ")) << flag;
@@ -649,8 +773,8 @@ TEST(Examples, CifarHybridNamesWhatItsClusterLacks) {
 
 TEST(Examples, EveryProgramExplainsItselfWithExamplesFirst) {
   for (const std::string program :
-       {"calculation_server", "cifar_hybrid", "embedding", "linear_regression", "mnist_replica",
-        "split_model", "towers_by_hand"}) {
+       {"calculation_server", "cifar_hybrid", "cnn_benchmarks", "embedding", "imagenet_records",
+        "linear_regression", "mnist_replica", "split_model", "towers_by_hand"}) {
     const Ran ran = RunProgram(program + " --help");
     EXPECT_EQ(ran.code, 0) << program;
     EXPECT_LT(ran.output.find("Examples:\n  " + program), ran.output.find("--cluster"))
@@ -660,10 +784,10 @@ TEST(Examples, EveryProgramExplainsItselfWithExamplesFirst) {
 
 TEST(Examples, EveryProgramSaysItsVersionTakesALogLevelAndWrapsItsHelp) {
   for (const std::string program :
-       {"calculation_server", "cifar_hybrid", "embedding", "linear_regression", "mnist_replica",
-        "monograph compare", "monograph devices", "monograph graph export", "monograph keygen",
-        "monograph launch", "monograph run", "monograph status", "monograph-executor",
-        "split_model", "towers_by_hand"}) {
+       {"calculation_server", "cifar_hybrid", "cnn_benchmarks", "embedding", "imagenet_records",
+        "linear_regression", "mnist_replica", "monograph compare", "monograph devices",
+        "monograph graph export", "monograph keygen", "monograph launch", "monograph run",
+        "monograph status", "monograph-executor", "split_model", "towers_by_hand"}) {
     const Ran version = RunProgram(program + " --version"), help = RunProgram(program + " --help"),
               level = RunProgram(program + " --log_level=loud");
     EXPECT_EQ(version.code, 0) << program << ": " << version.output;

@@ -1,10 +1,12 @@
-// The ResNet of the benchmarks: its size is that of the paper, and a small one learns.
+// The ResNet of the benchmarks: its sizes are those of the paper, and a small one learns. How
+// cnn_benchmarks tells its speed.
 #include "examples/models/resnet.h"
 
 #include <gtest/gtest.h>
 
 #include "client/registries.h"
 #include "client/session.h"
+#include "examples/cnn_benchmarks/speed.h"
 #include "ops/constant/constant.h"
 #include "train/replication.h"
 
@@ -28,15 +30,22 @@ struct Program {
   }
 };
 
-TEST(ResNet, FiftyLayersHaveThePapersParameters) {
-  const Program program(ResNet(), 2);
-  int64_t parameters = 0, convolutions = 0;
-  for (const ModelVariable& variable : program.step.variables) {
-    parameters += variable.shape.elements();
-    if (variable.shape.rank() == 4) ++convolutions;
+TEST(ResNet, EighteenAndFiftyLayersHaveThePapersParameters) {
+  struct Case {
+    ResNet net;
+    int64_t convolutions, parameters;
+  };
+  for (const Case& c : {Case{{}, 53, 25557032},  // 25.6 million
+                        Case{{.blocks = {2, 2, 2, 2}, .bottleneck = false}, 20, 11689512}}) {
+    const Program program(c.net, 2);
+    int64_t parameters = 0, convolutions = 0;
+    for (const ModelVariable& variable : program.step.variables) {
+      parameters += variable.shape.elements();
+      if (variable.shape.rank() == 4) ++convolutions;
+    }
+    EXPECT_EQ(convolutions, c.convolutions);
+    EXPECT_EQ(parameters, c.parameters);
   }
-  EXPECT_EQ(convolutions, 53);
-  EXPECT_EQ(parameters, 25557032);  // 25.6 million
 }
 
 // Losses of `steps` steps on one batch, where a class is a colour.
@@ -73,11 +82,27 @@ TEST(ResNet, ASmallOneLearnsItsBatch) {
   EXPECT_LT(losses.back(), 0.5f * losses.front());
 }
 
+TEST(ResNet, ASmallOneOfTwoConvolutionsABlockLearnsItsBatch) {
+  const std::vector<float> losses =
+      Train({.side = 16, .classes = 3, .width = 4, .blocks = {1, 1}, .bottleneck = false}, 12);
+  ASSERT_EQ(losses.size(), 12u);
+  EXPECT_LT(losses.back(), 0.5f * losses.front());
+}
+
 TEST(ResNet, ASmallOneLearnsInBfloat16) {
   const ResNet net{.side = 16, .classes = 3, .width = 4, .blocks = {1, 1}, .compute = DT_BFLOAT16};
   const std::vector<float> losses = Train(net, 12);
   ASSERT_EQ(losses.size(), 12u);
   EXPECT_LT(losses.back(), 0.6f * losses.front());
+}
+
+TEST(SpeedOf, AreTheMeanItsErrorAndTheMedianDistanceFromTheMedian) {
+  // 10, 20 and 40 images per second.
+  const Speed speed = SpeedOf({1, 0.5, 0.25}, 10);
+  EXPECT_NEAR(speed.mean, 30 / 1.75, 1e-9);
+  EXPECT_NEAR(speed.uncertainty, 7.2008, 1e-4);  // sqrt(1400 / 9) / sqrt(3)
+  EXPECT_NEAR(speed.jitter, 14.826, 1e-9);
+  EXPECT_EQ(ToString(SpeedOf({0.5}, 4)), "images/sec: 8.0 +/- 0.0 (jitter = 0.0)");
 }
 
 }  // namespace

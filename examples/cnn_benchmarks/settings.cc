@@ -1,0 +1,148 @@
+// The flags of cnn_benchmarks and what they stand for: a model, an optimizer, and a way of
+// replication. Flags of tf_cnn_benchmarks that have no meaning here are not accepted, so that
+// nobody compares with a run that did something else.
+#include "examples/cnn_benchmarks/settings.h"
+
+#include <map>
+#include <vector>
+
+#include "examples/models/resnet.h"
+#include "examples/models/trivial.h"
+#include "ops/cast/cast.h"
+#include "ops/constant/constant.h"
+#include "ops/elementwise/elementwise.h"
+
+namespace monograph::examples {
+namespace {
+
+struct Depth {
+  std::vector<int> blocks;
+  bool bottleneck;
+};
+
+const std::map<std::string, Depth>& ResNets() {
+  static const std::map<std::string, Depth> depths = {{"resnet18", {{2, 2, 2, 2}, false}},
+                                                      {"resnet34", {{3, 4, 6, 3}, false}},
+                                                      {"resnet50", {{3, 4, 6, 3}, true}},
+                                                      {"resnet101", {{3, 4, 23, 3}, true}},
+                                                      {"resnet152", {{3, 8, 36, 3}, true}}};
+  return depths;
+}
+
+ModelFn Network(const CnnSettings& settings) {
+  const DType compute = settings.use_fp16 ? DT_BFLOAT16 : DT_FLOAT;
+  if (settings.model == "trivial") {
+    return TrivialModel{
+        .side = settings.image_size, .classes = CnnSettings::kClasses, .compute = compute}
+        .Training();
+  }
+  const Depth& depth = ResNets().at(settings.model);
+  return ResNet{.side = settings.image_size,
+                .classes = CnnSettings::kClasses,
+                .blocks = depth.blocks,
+                .bottleneck = depth.bottleneck,
+                .compute = compute}
+      .Training();
+}
+
+}  // namespace
+
+void CnnSettings::AddTo(Flags* flags) {
+  std::vector<std::string> models = {"trivial"};
+  for (const auto& [name, depth] : ResNets()) models.push_back(name);
+  flags->Section("Training");
+  flags->AddChoice("model", &model, models, "network to train");
+  flags->Add("batch_size", &batch_size, "images of one update on each device", 1,
+             Flags::kMostExamples);
+  flags->Add("num_batches", &num_batches, "updates that are timed, of each client", 1);
+  flags->Add("num_warmup_batches", &num_warmup_batches, "updates before those, not timed", 0);
+  flags->Add("display_every", &display_every, "updates between lines of speed", 1);
+  flags->AddChoice("optimizer", &optimizer, {"sgd", "momentum", "rmsprop", "adam"},
+                   "how gradients change the variables");
+  flags->Add("init_learning_rate", &init_learning_rate, "it stays as it is");
+  flags->Add("momentum", &momentum, "of --optimizer=momentum");
+  flags->Add(
+      "use_fp16", &use_fp16,
+      "compute in 16 bits: bfloat16, with float variables, updates, statistics and loss; its "
+      "range is float's, so that the loss is not scaled");
+  flags->AddChoice("data_format", &data_format, {"NHWC"}, "layout of images; there is one");
+  flags->Add("print_training_accuracy", &print_training_accuracy,
+             "lines of speed also have the share of right answers in the batch");
+  flags->Add("tf_random_seed", &tf_random_seed, "of weights, made-up images and distortions");
+  flags->Section("Data");
+  flags->AddChoice("data_name", &data_name, {"imagenet"}, "data set");
+  flags->Add("data_dir", &data_dir,
+             "folder of ImageNet's TFRecords, train-00000-of-01024 and so on, which each worker "
+             "reads by itself; default: images are made up once, and stay on the devices");
+  flags->Add("image_size", &image_size,
+             "rows and columns of images; 0: 224, or 227 for --model=trivial", 0, 4096);
+  flags->Section("Replication");
+  flags->AddChoice("device", &device, {"auto", "cpu", "gpu"},
+                   "where replicas compute; auto: on GPUs if --num_gpus is given, else on CPUs");
+  flags->Add("num_gpus", &num_gpus,
+             "devices of each worker, or of this process without a cluster, that hold a replica; "
+             "with --device=cpu they are CPU devices. 0: one",
+             0, kMostReplicas);
+  flags->Add("cross_replica_sync", &cross_replica_sync,
+             "all replicas, or all workers, make one update together");
+  AddReplicasTo(flags);
+  session.AddTo(flags);
+  flags->AddCheck([this]() -> Status {
+    MG_RETURN_IF_ERROR(Resolve());
+    return FindPlace(*this).status();
+  });
+}
+
+Status CnnSettings::Resolve() {
+  if (!(init_learning_rate > 0))
+    return InvalidArgument("--init_learning_rate must be greater than 0");
+  if (!(momentum >= 0 && momentum < 1)) return InvalidArgument("--momentum must be in [0, 1)");
+  if (image_size != 0 && image_size < 32) {
+    return InvalidArgument("--image_size must be 0 or at least 32, not " +
+                           std::to_string(image_size));
+  }
+  if (image_size == 0) image_size = model == "trivial" ? 227 : 224;
+  const bool on_gpus = device == "gpu" || (device == "auto" && num_gpus > 0);
+  gpu_device = on_gpus ? "GPU" : "CPU";
+  if (num_gpus == 0) num_gpus = !on_gpus && replication == "hybrid" ? replicas_per_worker : 1;
+  if (!cross_replica_sync && variable_update == "replicated") {
+    return InvalidArgument(
+        "--variable_update=replicated keeps in step: leave out --nocross_replica_sync");
+  }
+  async = in_graph() && !cross_replica_sync;
+  sync = replication == "between_graph" && cross_replica_sync;
+  return CheckReplicas();
+}
+
+ModelFn CnnSettings::Model() const {
+  return [network = Network(*this)](Scope& tower, std::span<const Output> batch,
+                                    ModelVariables& variables) -> Result<Outputs> {
+    Outputs inputs(batch.begin(), batch.end());
+    if (inputs[0].dtype() == DT_UINT8) {
+      const Scope scope = tower.SubScope("input");
+      const Output pixels = Cast(scope, inputs[0], DT_FLOAT);
+      inputs[0] = Sub(scope, Mul(scope, pixels, Const(scope, 1.0f / 127.5f)), Const(scope, 1.0f));
+    }
+    return network(tower, inputs, variables);
+  };
+}
+
+Optimizer CnnSettings::MakeOptimizer() const {
+  if (optimizer == "momentum") return Momentum(init_learning_rate, momentum);
+  if (optimizer == "rmsprop") return RMSProp(init_learning_rate, 0.9, 0.9, 1.0);
+  if (optimizer == "adam") return Adam(init_learning_rate);
+  return GradientDescent(init_learning_rate);
+}
+
+int64_t CnnSettings::GlobalBatch(const Layout& layout) const {
+  const auto here = static_cast<int64_t>(layout.replicas.size());
+  if (!asynchronous()) return batch_size * layout.replicas_of_all();
+  return batch_size * (in_graph() ? 1 : here);
+}
+
+int CnnSettings::Loops(const Layout& layout) const {
+  if (!asynchronous()) return 1;
+  return in_graph() ? static_cast<int>(layout.replicas.size()) : layout.workers;
+}
+
+}  // namespace monograph::examples

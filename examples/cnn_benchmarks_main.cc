@@ -1,0 +1,172 @@
+// cnn_benchmarks: how many images per second a convolutional network trains, with the flags and the
+// lines of tf_cnn_benchmarks. One client with one graph for all workers, or a client per worker.
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "client/registries.h"
+#include "client/session.h"
+#include "examples/cnn_benchmarks/images.h"
+#include "examples/cnn_benchmarks/settings.h"
+#include "examples/cnn_benchmarks/speed.h"
+#include "tools/flags.h"
+#include "train/trainer.h"
+
+namespace monograph::examples {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double SecondsBetween(Clock::time_point begin, Clock::time_point end) {
+  return std::chrono::duration<double>(end - begin).count();
+}
+
+void PrintHeader(const CnnSettings& settings, const Layout& layout) {
+  constexpr double kImagesOfImagenet = 1281167;
+  const auto line = [](const char* name, const std::string& value) {
+    std::printf("%-13s%s\n", name, value.c_str());
+  };
+  const int64_t global = settings.batch_size * layout.replicas_of_all();
+  char epochs[32];
+  std::snprintf(epochs, sizeof epochs, "%.2f",
+                static_cast<double>(settings.num_batches * global) / kImagesOfImagenet);
+  std::string devices;
+  for (const std::string& device : layout.replicas)
+    devices += (devices.empty() ? "'" : ", '") + device + "'";
+  line("Model:", settings.model);
+  line("Dataset:", settings.data_name + (settings.data_dir.empty() ? " (synthetic)" : ""));
+  line("Mode:", "training");
+  line("SingleSess:", settings.in_graph() ? "True" : "False");
+  line("Batch size:", std::to_string(global) + " global");
+  line("", std::to_string(settings.batch_size) + " per device");
+  line("Num batches:", std::to_string(settings.num_batches));
+  line("Num epochs:", epochs);
+  line("Devices:", "[" + devices + "]");
+  line("Data format:", settings.data_format);
+  line("Optimizer:", settings.optimizer);
+  line("Variables:", settings.variable_update);
+  std::printf("==========\nGenerating training model\n");
+  std::fflush(stdout);
+}
+
+// One client's run.
+class Run {
+ public:
+  Run(const CnnSettings& settings, const std::optional<ClusterSpec>& cluster, const Layout& layout)
+      : settings_(settings), cluster_(cluster), layout_(layout) {}
+
+  Status Train();
+
+ private:
+  Status TrainSteps(Trainer* trainer);
+  void Take(const TrainedStep& step);
+
+  const CnnSettings& settings_;
+  const std::optional<ClusterSpec>& cluster_;
+  const Layout& layout_;
+  std::vector<double> seconds_;  // of each timed step
+  double images_per_second_ = 0;
+};
+
+// The speed up to here is of this client's replicas.
+void Run::Take(const TrainedStep& step) {
+  seconds_.push_back(SecondsBetween(step.begin, step.end));
+  const auto number = static_cast<int>(seconds_.size());
+  if (number != 1 && number % settings_.display_every != 0) return;
+  const auto images =
+      static_cast<double>(settings_.batch_size) * static_cast<double>(layout_.replicas.size());
+  std::printf("%d\t%s\t%.3f", number, ToString(SpeedOf(seconds_, images)).c_str(),
+              step.results[0].scalar<float>());
+  if (settings_.print_training_accuracy) std::printf("\t%.3f", step.results[1].scalar<float>());
+  std::printf("\n");
+  std::fflush(stdout);
+}
+
+Status Run::TrainSteps(Trainer* trainer) {
+  const int64_t loops = settings_.Loops(layout_);
+  MG_RETURN_IF_ERROR(trainer->Start());
+  std::printf("Running warm up\n");
+  std::fflush(stdout);
+  MG_RETURN_IF_ERROR(trainer->Train(settings_.num_warmup_batches * loops));
+  std::printf("Done warm up\nStep\tImg/sec\ttotal_loss%s\n",
+              settings_.print_training_accuracy ? "\ttop_1_accuracy" : "");
+  std::fflush(stdout);
+  const int64_t first = trainer->global_step();
+  const Clock::time_point begin = Clock::now();
+  MG_RETURN_IF_ERROR(trainer->Train((settings_.num_warmup_batches + settings_.num_batches) * loops,
+                                    [this](const TrainedStep& step) { Take(step); }));
+  // Updates of all clients.
+  images_per_second_ =
+      static_cast<double>((trainer->global_step() - first) * settings_.GlobalBatch(layout_)) /
+      SecondsBetween(begin, Clock::now());
+  return Status();
+}
+
+Status Run::Train() {
+  PrintHeader(settings_, layout_);
+  Graph graph = NewGraph();
+  const Scope root = Scope(&graph).WithSeed(settings_.tf_random_seed);
+  const Images images(root, settings_, layout_);
+  MG_RETURN_IF_ERROR(root.status());
+  ReplicateOptions options = OptionsOf(settings_, layout_);
+  if (!settings_.in_graph() && !options.async)
+    options.global_batch_size = settings_.GlobalBatch(layout_);
+  MG_ASSIGN_OR_RETURN(const ReplicatedStep step,
+                      ReplicateShards(root, layout_.replicas, images.shards(), settings_.Model(),
+                                      settings_.MakeOptimizer(), options));
+  std::printf("Initializing graph\n");
+  std::fflush(stdout);
+  const SessionFlags flags = SessionOf(settings_, layout_);
+  MG_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session,
+                      flags.Open(cluster_, graph, static_cast<int>(layout_.replicas.size())));
+  Status status;
+  {
+    Coordinator coordinator;
+    MG_RETURN_IF_ERROR(images.Start(session.get(), &coordinator));
+    const size_t loops = settings_.async ? layout_.replicas.size() : 1;
+    Trainer trainer(session.get(), step, std::vector<Outputs>(loops),
+                    [](int, int64_t) { return Result<std::vector<Tensor>>(std::vector<Tensor>()); },
+                    {.start_timeout = flags.options.start_timeout});
+    status = TrainSteps(&trainer);
+    coordinator.RequestStop();
+    // Where images have failed, training has only ended early.
+    if (const Status failure = coordinator.Join(); !failure.ok()) return failure;
+  }
+  MG_RETURN_IF_ERROR(status);
+  const std::string rule(64, '-');
+  std::printf("%s\ntotal images/sec: %.2f\n%s\n", rule.c_str(), images_per_second_, rule.c_str());
+  std::fflush(stdout);
+  MG_RETURN_IF_ERROR(images.Stop(session.get()));
+  return session->Close();
+}
+
+int Main(int argc, char** argv) {
+  CnnSettings settings;
+  Flags flags(
+      "cnn_benchmarks",
+      "Trains ResNets on ImageNet's shape of images and prints images per second, with the "
+      "flags and the lines of tf_cnn_benchmarks.\n\n"
+      "Examples:\n"
+      "  cnn_benchmarks --model=resnet50 --num_gpus=8 --batch_size=64 --use_fp16\n"
+      "                                                     made-up images, in this process\n"
+      "  cnn_benchmarks --device=cpu --model=resnet18 --image_size=64 --batch_size=4\n"
+      "  cnn_benchmarks --data_dir=/data/imagenet --num_gpus=1\n"
+      "  monograph launch --ps=1 --workers=2 -- cnn_benchmarks --num_gpus=1\n"
+      "                                                     one graph over two daemons\n"
+      "  monograph launch --workers=2 -- cnn_benchmarks --replication=between_graph "
+      "--variable_update=replicated\n");
+  settings.AddTo(&flags);
+  if (std::optional<int> exit = flags.Parse(argc, argv)) return *exit;
+  const auto train = [&](const std::optional<ClusterSpec>& cluster, const Layout& layout) {
+    return Run(settings, cluster, layout).Train();
+  };
+  return flags.Exit(RunReplicas(settings, train));
+}
+
+}  // namespace
+}  // namespace monograph::examples
+
+int main(int argc, char** argv) { return monograph::examples::Main(argc, argv); }
