@@ -1,6 +1,8 @@
 // A folder of a test's own, removed with the object.
 #pragma once
 
+#include <unistd.h>
+
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -11,12 +13,17 @@
 
 namespace monograph {
 
+// Where files lie in memory, so that no fsync waits for a disk: for tests of many saves of a few
+// KB. /tmp where there is no such place.
+inline std::string FolderInMemory() {
+  return access("/dev/shm", W_OK | X_OK) == 0 ? "/dev/shm" : "/tmp";
+}
+
 class TemporaryFolder {
  public:
-  TemporaryFolder() {
-    char name[] = "/tmp/monograph-test-XXXXXX";
-    MG_CHECK(mkdtemp(name) != nullptr);
-    path_ = name;
+  explicit TemporaryFolder(const std::string& parent = "/tmp")
+      : path_(parent + "/monograph-test-XXXXXX") {
+    MG_CHECK(mkdtemp(path_.data()) != nullptr);
   }
   ~TemporaryFolder() {
     std::error_code ignored;

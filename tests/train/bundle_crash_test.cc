@@ -120,7 +120,7 @@ class BundleCrash : public ::testing::TestWithParam<Scenario> {
       if (made > 0) disk->Do(calls[made - 1]);
       for (const Crash crash : kCrashes) {
         for (int i = 0; i < (crash == Crash::kLosesSomeNames ? 6 : 2); ++i) {
-          const TemporaryFolder after;
+          const TemporaryFolder after(FolderInMemory());
           disk->LeaveIn(after.path(), crash, &random);
           const std::string wrong = Wrong(after.path(), made == calls.size());
           if (wrong.empty()) continue;
@@ -134,7 +134,7 @@ class BundleCrash : public ::testing::TestWithParam<Scenario> {
 };
 
 TEST_P(BundleCrash, AfterAnyCallOfASaveLeavesOneOfTheCheckpointsOrOneThatIsRefusedByName) {
-  const TemporaryFolder root;
+  const TemporaryFolder root(FolderInMemory());
   SaveOld(root.path());
   CrashingDisk disk(root.path());
   std::map<DiskCall::Kind, CrashingDisk> without;
@@ -158,7 +158,7 @@ TEST_P(BundleCrash, AfterAnyCallOfASaveLeavesOneOfTheCheckpointsOrOneThatIsRefus
 }
 
 TEST_P(BundleCrash, OfTheProcessLeavesAFolderInWhichTheNextSaveGoesWell) {
-  const TemporaryFolder root;
+  const TemporaryFolder root(FolderInMemory());
   SaveOld(root.path());
   CrashingDisk disk(root.path());
   RecordingDisk recorder;
@@ -169,7 +169,7 @@ TEST_P(BundleCrash, OfTheProcessLeavesAFolderInWhichTheNextSaveGoesWell) {
   std::mt19937 random(1);
   for (const DiskCall& call : recorder.calls()) {
     disk.Do(call);
-    const TemporaryFolder after;
+    const TemporaryFolder after(FolderInMemory());
     disk.LeaveIn(after.path(), Crash::kOfTheProcess, &random);
     const Status saved = Save(New(after.path()), GetParam().merged, 3);
     ASSERT_TRUE(saved.ok()) << saved;
@@ -182,7 +182,7 @@ TEST_P(BundleCrash, OfTheProcessLeavesAFolderInWhichTheNextSaveGoesWell) {
 TEST_P(BundleCrash, ADiskWithoutRoomCostsThatCheckpointAloneAndLeavesNothingBehind) {
   for (const int error : {ENOSPC, EDQUOT, EFBIG}) {
     for (int failing = 0;; ++failing) {
-      const TemporaryFolder root;
+      const TemporaryFolder root(FolderInMemory());
       SaveOld(root.path());
       const auto before = FilesBelow(Folder(root.path()));
       RecordingDisk disk;

@@ -63,7 +63,7 @@ class SaveOf {
   std::string Path() const { return folder() + "/model.ckpt"; }
 
   const Scenario scenario_;
-  const TemporaryFolder root_;
+  const TemporaryFolder root_{FolderInMemory()};
   TwoVariables before_, after_;
 };
 
@@ -77,7 +77,7 @@ std::string FirstLoss(CrashingDisk* disk, const std::vector<DiskCall>& calls, co
     if (made > 0) disk->Do(calls[made - 1]);
     for (const Crash crash : kCrashes) {
       for (int i = 0; i < (crash == Crash::kLosesSomeNames ? 6 : 2); ++i) {
-        const TemporaryFolder after;
+        const TemporaryFolder after(FolderInMemory());
         disk->LeaveIn(after.path(), crash, &random);
         const Result<Values> left = LatestValues(SaveOf::Train(after.path()));
         if (left.ok() && *left == ValuesOf(2)) continue;
@@ -125,7 +125,7 @@ TEST_P(CheckpointCrash, OfTheProcessLeavesAFolderInWhichTheNextSaveGoesWell) {
   std::mt19937 random(1);
   for (const DiskCall& call : recorder.calls()) {
     disk.Do(call);
-    const TemporaryFolder after;
+    const TemporaryFolder after(FolderInMemory());
     disk.LeaveIn(after.path(), Crash::kOfTheProcess, &random);
     const std::string folder = SaveOf::Train(after.path());
     TwoVariables again({.sharded = GetParam().sharded});

@@ -53,7 +53,7 @@ class CheckpointDamage : public ::testing::TestWithParam<bool> {
     return ::testing::internal::GetCapturedStderr();
   }
 
-  const TemporaryFolder folder_;
+  const TemporaryFolder folder_{FolderInMemory()};
 };
 
 // What is wrong with the folder after one of its files was changed: nothing, if it is found by name

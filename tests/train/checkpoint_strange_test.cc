@@ -46,7 +46,7 @@ std::string MetadataOf(const std::string& metadata) {
 class StrangeCheckpoint : public ::testing::Test {
  protected:
   std::string Path(const std::string& name) const { return folder_.File(name); }
-  const TemporaryFolder folder_;
+  const TemporaryFolder folder_{FolderInMemory()};
 };
 
 TEST_F(StrangeCheckpoint, WithAHeaderThatMakesNoSenseIsDataLossAndSaysWhy) {

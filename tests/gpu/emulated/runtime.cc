@@ -865,8 +865,13 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   RETURN_IF_ERROR(KnownEvent(lock, event, "cudaEventQuery"));
   MAY_FAIL(lock, "cudaEventQuery");
   RETURN_IF_ERROR(NotCaptured(lock, event, "cudaEventQuery"));
-  if (event->record != nullptr && !event->record->done) return last = cudaErrorNotReady;
-  return cudaSuccess;
+  const std::shared_ptr<Record> record = event->record;
+  if (record == nullptr || record->done) return cudaSuccess;
+  // Who asks asks again. It waits here until something happens, so that asking takes no processor
+  // from the work that is asked for.
+  S().changed.wait_for(lock, std::chrono::milliseconds(1));
+  RETURN_IF_ERROR(Lost());
+  return record->done ? cudaSuccess : last = cudaErrorNotReady;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   Lock lock(S().mutex);
