@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <type_traits>
 
 #include "ops/cpu/looks_cpu.h"
 #include "ops/gpu/device_code.h"
@@ -14,7 +15,20 @@ void RegisterArgmax(KernelRegistry* registry);
 
 namespace {
 
-template <typename T, typename Index>
+// The places of a tensor, int32 or int64.
+class Places {
+ public:
+  explicit Places(const Tensor& tensor)
+      : narrow_(tensor.dtype() == DT_INT32 ? tensor.data<int32_t>() : nullptr),
+        wide_(narrow_ == nullptr ? tensor.data<int64_t>() : nullptr) {}
+  int64_t operator[](int64_t i) const { return narrow_ != nullptr ? narrow_[i] : wide_[i]; }
+
+ private:
+  const int32_t* const narrow_;
+  const int64_t* const wide_;
+};
+
+template <typename T>
 class ArgmaxKernel : public Kernel {
  public:
   explicit ArgmaxKernel(const KernelConstruction& k)
@@ -26,7 +40,8 @@ class ArgmaxKernel : public Kernel {
     if (out->elements() == 0) return Status();
     const T* x = c.input(0).data<T>();
     T* y = out->data<T>();
-    Index* argmax = places->data<Index>();
+    int32_t* const narrow = places->dtype() == DT_INT32 ? places->data<int32_t>() : nullptr;
+    int64_t* const wide = narrow == nullptr ? places->data<int64_t>() : nullptr;
     const auto body = [&](int64_t begin, int64_t end) {
       Looks looks(c);
       for (int64_t unit = begin; unit < end; ++unit) {
@@ -46,7 +61,12 @@ class ArgmaxKernel : public Kernel {
             }
             const int64_t to = n * g.pooled.sn + oh * g.pooled.sh + ow * g.pooled.sw + k;
             y[to] = x[image + best];
-            argmax[to] = static_cast<Index>(whole_batch_ ? image + best : best);
+            const int64_t place = whole_batch_ ? image + best : best;
+            if (narrow != nullptr) {
+              narrow[to] = static_cast<int32_t>(place);
+            } else {
+              wide[to] = place;
+            }
           }
         }
       }
@@ -61,8 +81,9 @@ class ArgmaxKernel : public Kernel {
 };
 
 // Either way between an image and the places of its maxima: kGather reads from each place what
-// MaxPoolGradGradWithArgmax gives, else the gradient is added to each place.
-template <typename T, typename Index, bool kGather>
+// MaxPoolGradGradWithArgmax gives, and T is any type of its size; else the gradient is added to
+// each place.
+template <typename T, bool kGather>
 class ArgmaxGradKernel : public Kernel {
   using A = Accumulator<T>;
 
@@ -77,7 +98,7 @@ class ArgmaxGradKernel : public Kernel {
     MG_RETURN_IF_ERROR(RequireShape(argmax, g.pooled_shape, "argmax"));
     MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, kGather ? g.pooled_shape : shape));
     if (out->elements() == 0) return Status();
-    const Index* places = argmax.data<Index>();
+    const Places places(argmax);
     const int64_t per_image = g.pooled.sn, elements = shape.elements();
     for (int64_t i = 0; i < argmax.elements(); ++i) {
       const int64_t low = i / per_image * g.image.sn, at = PlaceOf(places, i, low);
@@ -86,8 +107,8 @@ class ArgmaxGradKernel : public Kernel {
                                ", outside of the image");
       }
     }
-    const T* from = grad.data<T>();
-    T* to = out->data<T>();
+    const T* from = static_cast<const T*>(grad.raw());
+    T* to = static_cast<T*>(out->raw());
     MG_ASSIGN_OR_RETURN(Tensor sums, c.AllocateTemp(kDTypeOf<A>, Shape{kGather ? 0 : elements}));
     A* const sum = sums.data<A>();
     const auto images = [&](int64_t begin, int64_t end) {
@@ -111,29 +132,36 @@ class ArgmaxGradKernel : public Kernel {
   }
 
  private:
-  int64_t PlaceOf(const Index* places, int64_t i, int64_t image) const {
+  int64_t PlaceOf(const Places& places, int64_t i, int64_t image) const {
     return places[i] + (whole_batch_ ? 0 : image);
   }
   const Attrs attrs_;
   const bool whole_batch_;
 };
 
-template <typename T, typename Index>
+// An unsigned integer of the size of T.
+template <typename T>
+using Bits =
+    std::conditional_t<sizeof(T) == 8, uint64_t,
+                       std::conditional_t<sizeof(T) == 4, uint32_t,
+                                          std::conditional_t<sizeof(T) == 2, uint16_t, uint8_t>>>;
+
+template <typename T>
 void Add(KernelRegistry* registry) {
-  const std::vector<std::pair<std::string, DType>> types = {{"T", kDTypeOf<T>},
-                                                            {"Targmax", kDTypeOf<Index>}};
-  registry->Add<ArgmaxKernel<T, Index>>({.op = "MaxPoolWithArgmax", .types = types});
-  registry->Add<ArgmaxGradKernel<T, Index, false>>({.op = "MaxPoolGradWithArgmax", .types = types});
-  registry->Add<ArgmaxGradKernel<T, Index, true>>(
-      {.op = "MaxPoolGradGradWithArgmax", .types = types});
+  for (const DType index : {DT_INT32, DT_INT64}) {
+    const std::vector<std::pair<std::string, DType>> types = {{"T", kDTypeOf<T>},
+                                                              {"Targmax", index}};
+    registry->Add<ArgmaxKernel<T>>({.op = "MaxPoolWithArgmax", .types = types});
+    registry->Add<ArgmaxGradKernel<T, false>>({.op = "MaxPoolGradWithArgmax", .types = types});
+    registry->Add<ArgmaxGradKernel<Bits<T>, true>>(
+        {.op = "MaxPoolGradGradWithArgmax", .types = types});
+  }
 }
 
 }  // namespace
 
 void RegisterArgmax(KernelRegistry* registry) {
-#define MG_ADD(T)            \
-  Add<T, int32_t>(registry); \
-  Add<T, int64_t>(registry);
+#define MG_ADD(T) Add<T>(registry);
   MG_NUMBER_TYPES(MG_ADD)
   MG_ADD(int8_t) MG_ADD(int16_t) MG_ADD(uint8_t) MG_ADD(uint16_t)
 #undef MG_ADD
