@@ -72,8 +72,10 @@ class Modest {
     ends_ = true;
     thread_.join();
   }
-  // Since the last call.
+  // Since the last call. Waits for a step: an attack may be refused before one has ended.
   std::pair<int64_t, double> StepsAndLongestMs() {
+    for (const auto until = Clock::now() + 20s; steps_ == 0 && Clock::now() < until;)
+      std::this_thread::sleep_for(1ms);
     return {steps_.exchange(0), static_cast<double>(longest_.exchange(0)) / 1e6};
   }
 

@@ -20,7 +20,8 @@ class BorrowedOnCluster : public ::testing::Test {
  protected:
   void SetUp() override {
     if (kSanitized) GTEST_SKIP() << "AddressSanitizer refuses the way in which it is opened";
-    if (std::getenv("MONOGRAPH_TENSORFLOW") == nullptr)
+    const char* const python = std::getenv("MONOGRAPH_TENSORFLOW");
+    if (python == nullptr || *python == '\0')
       GTEST_SKIP() << "MONOGRAPH_TENSORFLOW names no interpreter that has TensorFlow";
     ASSERT_TRUE(TensorFlowVersion().ok()) << TensorFlowVersion().status();
   }

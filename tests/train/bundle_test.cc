@@ -169,7 +169,7 @@ TEST(Bundle, IsWrittenInTheBytesThatTensorFlowWrites) {
 // TensorFlow itself, where it is: `MONOGRAPH_TENSORFLOW` names an interpreter that has it.
 TEST(Bundle, IsReadByTensorFlow) {
   const char* const python = std::getenv("MONOGRAPH_TENSORFLOW");
-  if (python == nullptr || std::string(python) == "none")
+  if (python == nullptr || *python == '\0' || std::string(python) == "none")
     GTEST_SKIP() << "MONOGRAPH_TENSORFLOW names no interpreter that has TensorFlow";
   const TemporaryFolder folder;
   ASSERT_TRUE(WriteBundle(folder.File("t"), TensorsOfTypes()).ok());
