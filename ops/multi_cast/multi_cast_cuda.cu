@@ -1,3 +1,6 @@
+// _MultiCast on GPUs: many tensors are cast, or transposed as matrices, or both, by one launch for
+// up to 128 of them, because a launch for each takes longer than moving its bytes. The pieces lie
+// in the launch's parameters, and a block finds its own by a search among their first blocks.
 #include <cstdint>
 #include <utility>
 
