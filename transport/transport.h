@@ -102,6 +102,17 @@ class Transport {
   // Ends the connection; what is pending with the peer completes with Cancelled. An unknown id is
   // ignored.
   virtual void Disconnect(PeerId peer) = 0;
+  // A peer that was lost may have ended in the middle of a write to memory of this transport that
+  // others write to as well, which holds up what they send. If the peer was such a one, makes new
+  // memory for the others, and retires the old, which they may use for a second more. Returns
+  // address(), which may have changed: those who are connected must learn of it (Reconnect), and
+  // this transport must Reconnect to them, by whatever address they have then. A few milliseconds.
+  // Cancelled after Close.
+  virtual Result<std::string> Renew(PeerId /*lost*/) { return address(); }
+  // The peer's transport, the same as ever, has this address now; or this one has a new one. What
+  // is sent from now on goes by it, and may overtake what was sent before. InvalidArgument if the
+  // address is that of another transport.
+  virtual Status Reconnect(PeerId /*peer*/, std::string_view /*address*/) { return Status(); }
   // One line: lanes and expected speed: "shm(posix,cma) ~12 GB/s".
   virtual std::string Describe(PeerId peer) const = 0;
 

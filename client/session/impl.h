@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <span>
@@ -44,13 +45,20 @@ class Session::Impl : public StepClient {
   static constexpr std::chrono::milliseconds kAbortGrace{5000};
   // The same after its deadline, which so is passed by a second at most.
   static constexpr std::chrono::milliseconds kTimeoutGrace{1000};
-  // The same after a task was lost. It is short: the caller hears of the loss soon, even if another
-  // task is inside a long kernel.
+  // The same after a task or a message was lost. It is short: the caller hears of the loss soon,
+  // even if another task is inside a long kernel.
   static constexpr std::chrono::milliseconds kLostGrace{100};
+  static std::chrono::milliseconds GraceAfter(const Status& failure) {
+    const bool tells_why = !failure.derived() || !failure.lost_task().empty();
+    return failure.code() == Code::kUnavailable && tells_why ? kLostGrace : kAbortGrace;
+  }
   // How often RunOptions::cancelled is asked.
   static constexpr std::chrono::milliseconds kLookUp{50};
   // A step that took less is computed by the caller himself, who cannot be asked meanwhile.
   static constexpr std::chrono::milliseconds kQuick{20};
+  // How long a step that is to begin waits until those that are left have renewed what a lost task
+  // may have left blocked.
+  static constexpr std::chrono::milliseconds kRenewGrace{1000};
   // How long a step whose transfer broke off waits to learn which task was lost, and how often it
   // looks whether none is.
   static constexpr std::chrono::milliseconds kCauseGrace{1000}, kCauseLook{20};
@@ -204,6 +212,13 @@ class Session::Impl : public StepClient {
 
   // ---- losses.cc
   void OnTaskLost(int task, const Status& why);
+  // Body of the thread that deals with the data plane of those that are left, one lost task after
+  // the other.
+  void Renew();
+  void RenewAfter(int lost) MG_EXCLUDES(mutex_);
+  // A step that is to begin waits for that, for a moment.
+  void AwaitRenewal(Clock::time_point deadline);
+  void EndRenewer();
   // What the failure of the part of task `reporter` means, if it says that it lost another task.
   Status JudgedLocked(int reporter, const Status& status) const MG_REQUIRES(mutex_);
   // Who may hold up the messages of tasks that live, as the end of a failure's text; "": nobody.
@@ -221,12 +236,18 @@ class Session::Impl : public StepClient {
   KernelRunner evaluator_{&DefaultRegistries().kernels};
 
   Mutex mutex_;
-  CondVar slot_free_;  // a step ended, or the session closed
+  CondVar slot_free_;  // a step ended, a renewal did, or the session closed
   CondVar watch_;
   StepsInFlight steps_ MG_GUARDED_BY(mutex_);
   bool closed_ MG_GUARDED_BY(mutex_) = false;
   std::vector<Status> lost_ MG_GUARDED_BY(mutex_);         // by task
   std::vector<bool> shares_memory_ MG_GUARDED_BY(mutex_);  // by task: with this process
+  // Of the tasks' transports, then of this process's own; empty until all are connected.
+  std::vector<std::string> addresses_ MG_GUARDED_BY(mutex_);
+  std::deque<int> to_renew_ MG_GUARDED_BY(mutex_);  // lost tasks, the first being dealt with
+  bool renewer_ends_ MG_GUARDED_BY(mutex_) = false;
+  CondVar renewals_;
+  std::thread renewer_;
   std::thread watcher_;
   Clock::time_point watch_next_ MG_GUARDED_BY(mutex_) = Clock::time_point::max();
 

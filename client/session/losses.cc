@@ -4,8 +4,12 @@
 // other's name (JudgedLocked): if both answer heartbeats, the link between them is cut, and the
 // caller is told so; if not, the heartbeats are about to say which of the two is lost. The worker
 // also asks for what steps in flight await (InFlight), and tells what never comes (OnAwaitedLost).
+// Those that are left disconnect from a lost task. Where it shared memory with them, it may have
+// left there what holds up the others; so they make new memory, and are told each other's new
+// addresses (RenewAfter). Steps that begin meanwhile wait for that.
 #include <algorithm>
 
+#include "base/thread.h"
 #include "client/session/impl.h"
 #include "client/session/partial_step.h"
 #include "executor/worker/worker.pb.h"
@@ -71,20 +75,119 @@ void Session::Impl::OnTaskLost(int task, const Status& why) {
                             [task](const StepInFlight* flight) { return flight->HasPart(task); });
       },
       Clock::now() + kLostGrace);
+  {
+    MutexLock lock(mutex_);
+    to_renew_.push_back(task);
+    if (!renewer_.joinable()) renewer_ = StartThread("mg-renew", [this] { Renew(); });
+  }
+  renewals_.NotifyOne();
   FailSteps(why, [task](StepInFlight& flight) {
     const bool awaited = flight.awaits_cause || (flight.HasPart(task) && flight.MayAwait(task));
     return flight.EndParts(task) || awaited;
   });
-  worker_->DropPeer(id_, TaskName(task));
-  for (size_t other = 0; other < cluster_->tasks().size(); ++other) {
-    if (static_cast<int>(other) == task || !cluster_->status(static_cast<int>(other)).ok())
-      continue;
+}
+
+void Session::Impl::Renew() {
+  MutexLock lock(mutex_);
+  const auto more = [this]() MG_REQUIRES(mutex_) { return renewer_ends_ || !to_renew_.empty(); };
+  for (renewals_.Wait(mutex_, more); !to_renew_.empty(); renewals_.Wait(mutex_, more)) {
+    const int lost = to_renew_.front();
+    lock.Unlock();
+    RenewAfter(lost);
+    lock.Lock();
+    to_renew_.pop_front();
+    slot_free_.NotifyAll();
+  }
+}
+
+void Session::Impl::RenewAfter(int lost) {
+  std::vector<std::string> addresses;
+  {
+    MutexLock lock(mutex_);
+    addresses = addresses_;
+  }
+  const bool connected = !addresses.empty();  // else the session is not opened at all
+  addresses.resize(cluster_->tasks().size() + 1);
+  std::vector<int> living;
+  for (int task = 0; task < static_cast<int>(cluster_->tasks().size()); ++task) {
+    if (task != lost && cluster_->status(task).ok()) living.push_back(task);
+  }
+  bool changed = false;
+  Status failed;
+  const auto take = [&](size_t of, const Result<std::string>& address) {
+    failed.Update(address.status());
+    if (!address.ok() || *address == addresses[of]) return;
+    addresses[of] = *address;
+    changed = true;
+  };
+  const auto call = [&](std::string_view method, const auto& request_for) {
+    std::vector<std::pair<int, std::string>> requests;
+    for (const int task : living)
+      requests.emplace_back(task, request_for(task).SerializeAsString());
+    return cluster_->Call(method, std::move(requests), kControlTimeout);
+  };
+  take(addresses.size() - 1, worker_->DropPeer(id_, TaskName(lost)));
+  const std::vector<Result<std::string>> dropped = call("DropPeer", [&](int) {
     wire::DropPeerRequest request;
     request.set_session(id_);
-    request.set_task(TaskName(task));
-    cluster_->Notify("DropPeer", static_cast<int>(other), request.SerializeAsString(),
-                     kControlTimeout);
+    request.set_task(TaskName(lost));
+    return request;
+  });
+  for (size_t i = 0; i < living.size(); ++i) {
+    wire::DropPeerResponse response;
+    const size_t of = static_cast<size_t>(living[i]);
+    if (!dropped[i].ok()) {
+      failed.Update(dropped[i].status());
+    } else if (!response.ParseFromString(*dropped[i])) {
+      failed.Update(Internal("malformed answer to DropPeer from " + TaskName(living[i])));
+    } else {
+      take(of, response.transport_address());
+    }
   }
+  if (!connected) return;
+  if (changed) {
+    std::vector<PeerSpec> all;
+    for (const int task : living)
+      all.push_back({TaskName(task), addresses[static_cast<size_t>(task)]});
+    failed.Update(worker_->ReconnectPeers(id_, all));
+    all.push_back({worker_->task(), addresses.back()});
+    const std::vector<Result<std::string>> reconnected = call("ReconnectPeers", [&](int to) {
+      wire::ReconnectPeersRequest request;
+      request.set_session(id_);
+      for (const PeerSpec& spec : all) {
+        if (spec.task == TaskName(to)) continue;
+        wire::Peer* const peer = request.add_peers();
+        peer->set_task(spec.task);
+        peer->set_transport_address(spec.transport_address);
+      }
+      return request;
+    });
+    for (const Result<std::string>& answer : reconnected) failed.Update(answer.status());
+  }
+  MutexLock lock(mutex_);
+  addresses_ = std::move(addresses);
+  if (failed.ok()) {
+    shares_memory_[static_cast<size_t>(lost)] = false;
+  } else if (!closed_) {
+    LogWarning("the data plane was not made anew after the loss of " + TaskName(lost) + ": " +
+               failed.message());
+  }
+}
+
+void Session::Impl::AwaitRenewal(Clock::time_point deadline) {
+  MutexLock lock(mutex_);
+  if (to_renew_.empty()) return;
+  slot_free_.WaitUntil(mutex_, std::min(deadline, Clock::now() + kRenewGrace),
+                       [this]() MG_REQUIRES(mutex_) { return to_renew_.empty() || closed_; });
+}
+
+void Session::Impl::EndRenewer() {
+  {
+    MutexLock lock(mutex_);
+    renewer_ends_ = true;
+  }
+  renewals_.NotifyOne();
+  if (renewer_.joinable()) renewer_.join();
 }
 
 std::vector<StepSight> Session::Impl::InFlight() {

@@ -158,6 +158,9 @@ Status Session::Impl::OpenAtTasks(std::vector<PeerSpec> peers, const PeerSpec& c
     requests.emplace_back(static_cast<int>(self),
                           ConnectRequest(id_, peers, self, client).SerializeAsString());
   }
+  std::vector<std::string> addresses;
+  for (const PeerSpec& peer : peers) addresses.push_back(peer.transport_address);
+  addresses.push_back(client.transport_address);
   const std::vector<Result<std::string>> connected =
       cluster_->Call("ConnectSession", std::move(requests), kControlTimeout);
   MG_RETURN_IF_ERROR(FirstFailure(connected));
@@ -172,6 +175,7 @@ Status Session::Impl::OpenAtTasks(std::vector<PeerSpec> peers, const PeerSpec& c
     shares_memory.push_back(way.starts_with("shm("));
   MutexLock lock(mutex_);
   shares_memory_ = std::move(shares_memory);
+  addresses_ = std::move(addresses);
   return Status();
 }
 
@@ -301,6 +305,7 @@ Status Session::Impl::Close() {
   if (worker_ != nullptr) worker_->StopWatching(id_);
   master_ = nullptr;
   if (cluster_ != nullptr) cluster_->StopWatching();
+  EndRenewer();
   cluster_ = nullptr;
   if (worker_ != nullptr) {
     // NotFound: Start failed before the session was made.

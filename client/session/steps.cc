@@ -174,6 +174,7 @@ Result<std::vector<Tensor>> Session::Impl::RunPrepared(
     }
     feeds = own;
   }
+  AwaitRenewal(deadline);
   // Who may cancel looks up now and then: he leaves long steps to the inter-op threads, too.
   const auto begin = options.cancelled ? Clock::now() : Clock::time_point();
   const bool caller_looks_up =

@@ -181,10 +181,19 @@ std::map<std::string, control::Method> ControlMethods::Map() {
       [this](const CallContext&, const wire::DeregisterGraphRequest& request, Empty*) {
         return worker_.DeregisterGraph(request.session(), request.handle());
       });
-  methods["DropPeer"] = ProtoMethod<wire::DropPeerRequest, Empty>(
-      [this](const CallContext&, const wire::DropPeerRequest& request, Empty*) {
-        worker_.DropPeer(request.session(), request.task());
+  methods["DropPeer"] = ProtoMethod<wire::DropPeerRequest, wire::DropPeerResponse>(
+      [this](const CallContext&, const wire::DropPeerRequest& request,
+             wire::DropPeerResponse* response) {
+        MG_ASSIGN_OR_RETURN(*response->mutable_transport_address(),
+                            worker_.DropPeer(request.session(), request.task()));
         return Status();
+      });
+  methods["ReconnectPeers"] = ProtoMethod<wire::ReconnectPeersRequest, Empty>(
+      [this](const CallContext&, const wire::ReconnectPeersRequest& request, Empty*) {
+        std::vector<PeerSpec> peers;
+        for (const wire::Peer& peer : request.peers())
+          peers.push_back({peer.task(), peer.transport_address()});
+        return worker_.ReconnectPeers(request.session(), peers);
       });
   methods["Reset"] = ProtoMethod<wire::ResetRequest, Empty>(
       [this](const CallContext&, const wire::ResetRequest& request, Empty*) {

@@ -2,9 +2,9 @@
 // it. `monograph-executor` is one in a process of its own; any program can host one.
 //
 // Control methods: Status, CreateSession, ConnectSession, CloseSession, RegisterGraph,
-// DeregisterGraph, DropPeer, Reset, TakeTrace; messages in executor/worker/worker.proto. A session
-// belongs to the control connection that created it: when the client is gone, the session is closed
-// and its steps are freed. Variables stay.
+// DeregisterGraph, DropPeer, ReconnectPeers, Reset, TakeTrace; messages in
+// executor/worker/worker.proto. A session belongs to the control connection that created it: when
+// the client is gone, the session is closed and its steps are freed. Variables stay.
 //
 // Threads: see transport/control/server.h; all methods may be called from any thread but a
 // handler's.

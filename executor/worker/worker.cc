@@ -127,11 +127,23 @@ std::string Worker::InsideOf(uint64_t session_id, uint64_t step) const {
   return computing.empty() ? "" : computing.front();
 }
 
-void Worker::DropPeer(uint64_t id, const std::string& task) {
+Result<std::string> Worker::DropPeer(uint64_t id, const std::string& task) {
   std::shared_ptr<WorkerSession> session = impl_->FindSession(id);
-  if (session == nullptr) return;
-  if (const SessionPeer* peer = session->PeerOf(task))
-    impl_->LosePeer(*session, session->IndexOf(*peer), TaskLost(task, task + " is lost"));
+  const SessionPeer* const peer = session == nullptr ? nullptr : session->PeerOf(task);
+  if (peer == nullptr) return std::string();
+  impl_->LosePeer(*session, session->IndexOf(*peer), TaskLost(task, task + " is lost"));
+  return session->transport->Renew(peer->id);
+}
+
+Status Worker::ReconnectPeers(uint64_t id, const std::vector<PeerSpec>& peers) {
+  std::shared_ptr<WorkerSession> session = impl_->FindSession(id);
+  Status first;
+  for (const PeerSpec& spec : peers) {
+    const SessionPeer* const peer = session == nullptr ? nullptr : session->PeerOf(spec.task);
+    if (peer != nullptr)
+      first.Update(session->transport->Reconnect(peer->id, spec.transport_address));
+  }
+  return first;
 }
 void Worker::StopWatching(uint64_t id) {
   if (std::shared_ptr<WorkerSession> session = impl_->FindSession(id))

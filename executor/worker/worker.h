@@ -149,8 +149,12 @@ class Worker {
   // The way to each peer, in their order: lanes and expected speed (Transport::Describe).
   std::vector<std::string> DescribePeers(uint64_t session) const;
   // A peer is gone: its endpoint closes, pending transfers with it end, and so do the steps that
-  // exchange tensors with it.
-  void DropPeer(uint64_t session, const std::string& task);
+  // exchange tensors with it. Returns the address by which peers reach this task from now on: a new
+  // one where the lost one may have left what holds up the others (Transport::Renew).
+  Result<std::string> DropPeer(uint64_t session, const std::string& task);
+  // These peers, of the session's, have these transport addresses now, or this task has a new one.
+  // All of them are tried; the first failure.
+  Status ReconnectPeers(uint64_t session, const std::vector<PeerSpec>& peers);
   // What this task's part of a step is inside, "node 'product' (MatMul)"; "" if that is no kernel.
   std::string InsideOf(uint64_t session, uint64_t step) const;
   // When it returns, the session's client hears no more of peers and steps that are watched.

@@ -18,9 +18,9 @@ namespace monograph::fuzz {
 namespace {
 
 constexpr char kCalledTask[] = "/job:worker/replica:0/task:0";
-constexpr const char* kMethods[] = {"Status",       "CreateSession", "ConnectSession",
-                                    "CloseSession", "RegisterGraph", "DeregisterGraph",
-                                    "DropPeer",     "Reset",         "TakeTrace"};
+constexpr const char* kMethods[] = {
+    "Status",          "CreateSession", "ConnectSession", "CloseSession", "RegisterGraph",
+    "DeregisterGraph", "DropPeer",      "Reset",          "TakeTrace",    "ReconnectPeers"};
 
 // A data plane on which nothing comes, and what is sent has left when the next call begins: nothing
 // is called from inside Send.

@@ -9,7 +9,8 @@
 // "-": the default lanes; without a key. USER: the number of the user as whom it runs.
 //
 // Writes its address in hex and a newline to standard output, reads the tester's from standard
-// input, connects, writes "ready". Ends when standard input ends.
+// input, connects, writes "ready". Each further line is the tester's new address, by which it
+// connects anew and writes "ready". Ends when standard input ends.
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -108,7 +109,11 @@ int Main(int argc, char** argv) {
   if (mode == "send") {
     for (int i = 0; i < 4; ++i) SendForEver(echo, payload);
   }
-  std::getline(std::cin, line);
+  while (std::getline(std::cin, line)) {
+    const Status anew = echo.transport->Reconnect(*peer, FromHex(line));
+    if (!anew.ok()) return Fail(anew);
+    std::cout << "ready" << std::endl;
+  }
   echo.transport->Close();
   echo.transport->Join();
   return 0;

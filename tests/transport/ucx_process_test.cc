@@ -195,6 +195,50 @@ INSTANTIATE_TEST_SUITE_P(Lanes, UcxProcess,
                                            Lanes{"tcp", OnLoopback("tcp")}),
                          [](const auto& tested) { return tested.param.name; });
 
+// A sender that is killed is in the middle of a write to the queue in shared memory every fourth
+// time; that then takes nothing more from anybody.
+TEST(UcxRenew, LetsTheOthersGoOnAfterASenderWasKilledInTheMiddleOfAWrite) {
+  const TransportOptions options = OnLoopback("posix");
+  Counter counter;
+  auto transport = MakeUcxTransport(options, &counter).value();
+  PeerProcess echo("echo", options);
+  const std::string address = FromHex(echo.ReadLine());
+  const PeerId other = transport->Connect(address, "other").value();
+  echo.WriteLine(ToHex(transport->address()));
+  ASSERT_EQ(echo.ReadLine(), "ready");
+  const auto answers = [&](milliseconds within) {
+    const int before = counter.headers;
+    transport->Send(other, "hello", {}, nullptr);
+    return transport->DriveUntil([&] { return counter.headers > before; }, In(within));
+  };
+  ASSERT_TRUE(answers(seconds(20)));
+  int blocked = 0;
+  for (int round = 0; round < 40 && blocked < 2; ++round) {
+    PeerProcess sender("send", options);
+    const PeerId lost = transport->Connect(FromHex(sender.ReadLine()), "sender").value();
+    sender.WriteLine(ToHex(transport->address()));
+    ASSERT_EQ(sender.ReadLine(), "ready");
+    const int whole = counter.whole;
+    ASSERT_TRUE(transport->DriveUntil([&] { return counter.whole > whole; }, In(seconds(20))));
+    sender.Kill();
+    transport->Disconnect(lost);
+    if (!answers(milliseconds(200))) ++blocked;
+    const std::string old = transport->address();
+    const auto renewed = transport->Renew(lost);
+    ASSERT_TRUE(renewed.ok()) << renewed.status();
+    EXPECT_NE(*renewed, old);
+    EXPECT_EQ(*renewed, transport->address());
+    EXPECT_EQ(transport->Renew(lost).value(), *renewed);  // once for each that is lost
+    ASSERT_TRUE(transport->Reconnect(other, address).ok());
+    echo.WriteLine(ToHex(*renewed));
+    ASSERT_EQ(echo.ReadLine(), "ready");
+    EXPECT_TRUE(answers(seconds(20))) << "round " << round;
+  }
+  RecordProperty("blocked", blocked);
+  transport->Close();
+  transport->Join();
+}
+
 TEST(UcxOptions, NameTheLanesOfThisMachineWhenOneIsAbsent) {
   Counter counter;
   const auto made = MakeUcxTransport(OnLoopback("posix,warp"), &counter);

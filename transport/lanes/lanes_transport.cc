@@ -26,13 +26,18 @@ class LanesTransport : public Transport {
 
   Status Start(const LanesParts& parts, MessageHandler* handler);
 
-  std::string address() const override { return address_; }
+  std::string address() const override {
+    MutexLock lock(mutex_);
+    return EncodeLanesOffer(offer_);
+  }
   uint64_t HostOf(std::string_view address) const override {
     const Result<LanesOffer> offer = DecodeLanesOffer(address);
     return offer.ok() ? offer->host : 0;
   }
   Result<PeerId> Connect(std::string_view address, std::string_view name) override;
   void Disconnect(PeerId peer) override { At(peer)->Disconnect(Inner(peer)); }
+  Result<std::string> Renew(PeerId lost) override;
+  Status Reconnect(PeerId peer, std::string_view address) override;
   std::string Describe(PeerId peer) const override;
   void Send(PeerId peer, std::string_view header, Payload payload, Done done) override {
     const uint32_t way = peer & 1;
@@ -106,14 +111,13 @@ class LanesTransport : public Transport {
   Relay relay_;
   std::array<std::unique_ptr<Transport>, 2> owned_;
   std::array<Way, 2> ways_;
-  LanesOffer offer_;
-  std::string address_;
   mutable Mutex mutex_;
+  LanesOffer offer_ MG_GUARDED_BY(mutex_);
   std::unordered_map<PeerId, std::string> notes_ MG_GUARDED_BY(mutex_);
 };
 
 Status LanesTransport::Start(const LanesParts& parts, MessageHandler* handler) {
-  offer_ = parts.offer;
+  LanesOffer offer = parts.offer;
   Status failed;
   const auto make = [&](const TransportFactory& factory, uint32_t way, MessageHandler* to,
                         std::string* address) {
@@ -126,8 +130,8 @@ Status LanesTransport::Start(const LanesParts& parts, MessageHandler* handler) {
     owned_[way] = std::move(made).value();
     *address = owned_[way]->address();
   };
-  make(parts.ucx, kUcx, handler, &offer_.ucx);
-  make(parts.tls, kTls, &relay_, &offer_.tls);
+  make(parts.ucx, kUcx, handler, &offer.ucx);
+  make(parts.tls, kTls, &relay_, &offer.tls);
   if (failed.ok() && owned_[kUcx] == nullptr && owned_[kTls] == nullptr)
     failed = InvalidArgument("the data plane has no lane");
   if (!failed.ok()) {
@@ -140,7 +144,8 @@ Status LanesTransport::Start(const LanesParts& parts, MessageHandler* handler) {
     ways_[way].transport = owned_[here ? way : 1 - way].get();
     ways_[way].mask = here ? 0 : kNobody;
   }
-  address_ = EncodeLanesOffer(offer_);
+  MutexLock lock(mutex_);
+  offer_ = std::move(offer);
   return Status();
 }
 
@@ -148,7 +153,10 @@ Result<PeerId> LanesTransport::Connect(std::string_view address, std::string_vie
   const std::string what = "cannot connect to " + std::string(name);
   Result<LanesOffer> theirs = DecodeLanesOffer(address);
   if (!theirs.ok()) return theirs.status().WithContext(what);
-  const Result<LaneChoice> choice = ChooseLane(offer_, *theirs);
+  const Result<LaneChoice> choice = [&] {
+    MutexLock lock(mutex_);
+    return ChooseLane(offer_, *theirs);
+  }();
   if (!choice.ok()) {
     const Status refused = choice.status().WithContext(what);
     LogWarning(refused.message());
@@ -165,6 +173,21 @@ Result<PeerId> LanesTransport::Connect(std::string_view address, std::string_vie
     notes_[peer] = choice->note;
   }
   return peer;
+}
+
+Result<std::string> LanesTransport::Renew(PeerId lost) {
+  if ((lost & 1) == kUcx) {
+    MG_ASSIGN_OR_RETURN(std::string ucx, At(lost)->Renew(Inner(lost)));
+    MutexLock lock(mutex_);
+    offer_.ucx = std::move(ucx);
+  }
+  return address();
+}
+
+Status LanesTransport::Reconnect(PeerId peer, std::string_view address) {
+  const Result<LanesOffer> theirs = DecodeLanesOffer(address);
+  if (!theirs.ok()) return theirs.status().WithContext("cannot connect anew");
+  return At(peer)->Reconnect(Inner(peer), (peer & 1) == kUcx ? theirs->ucx : theirs->tls);
 }
 
 std::string LanesTransport::Describe(PeerId peer) const {

@@ -1,8 +1,10 @@
-// The UCX transport: one ucp worker, active messages (their bytes: transport/ucx/ucx_header.h). The
+// The UCX transport: a ucp worker, active messages (their bytes: transport/ucx/ucx_header.h). The
 // worker has one lock. A sender that gets it sends at once, from its own thread. One that does not
 // leaves the message in `submitted_`, which whoever holds the lock empties after giving it back
 // (see Unlock), so that no message waits for a wake-up. Callbacks run under the lock: a Send inside
-// a callback finds that its thread holds it.
+// a callback finds that its thread holds it. A peer that ends while it writes to the worker's queue
+// in shared memory leaves that blocked for all who write there: Renew makes another worker,
+// Reconnect tells of it, and the old one is looked at for a moment more.
 #include "transport/ucx/ucx_transport.h"
 
 #include <pthread.h>
@@ -51,6 +53,8 @@ constexpr milliseconds kNoWayFor{2000}, kNoWayPause{100};
 // At Join: for peers to fetch what was sent, and for endpoints to flush.
 constexpr milliseconds kFinishGrace{250};
 constexpr milliseconds kFlushGrace{100};
+// After a Renew, how long what is on its way by the old worker may take.
+constexpr milliseconds kRetiredGrace{1000};
 
 inline void Pause() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -60,6 +64,17 @@ inline void Pause() {
 
 class UcxTransport;
 struct Peer;
+
+// A worker of UCX. The last one is in use; those before it were given up when a peer was lost.
+struct UcxWorker {
+  UcxTransport* transport = nullptr;
+  ucp_worker_h handle = nullptr;
+  int event_fd = -1;
+  std::string address = {};      // by which others reach it
+  std::string lost = {};         // whose loss ended its use
+  Clock::time_point until = {};  // from then on it is polled no more
+  bool silent = false;           // that time is over
+};
 
 // One message from Send to Done. Recycled. Its life:
 //
@@ -73,8 +88,9 @@ struct SendContext {
   SendContext* older = nullptr;
   Peer* peer = nullptr;
   PeerId to = 0;
-  void* request = nullptr;  // UCX's, while it holds this context
-  bool open = false;        // in Peer::held and counted in in_flight_: not cancelled
+  void* request = nullptr;            // UCX's, while it holds this context
+  const UcxWorker* worker = nullptr;  // whose request it is
+  bool open = false;                  // in Peer::held and counted in in_flight_: not cancelled
   Payload payload;
   Done done;
   Status status;
@@ -95,7 +111,7 @@ struct ReceiveContext {
   Clock::time_point deadline;
   void* request = nullptr;
   uint64_t source = 0;  // the sender's instance
-  UcxTransport* transport = nullptr;
+  const UcxWorker* worker = nullptr;
   PayloadSink sink;
 };
 
@@ -122,8 +138,9 @@ void Unlink(T*& first, T* item) {
 // shared memory away): if the endpoint is sending by TCP then, and the peer closes its own, UCX
 // uses the connection after it has freed it.
 struct Endpoint {
-  std::string name;  // of the first peer that was connected by it
-  uint64_t instance = 0;
+  std::string name;     // of the first peer that was connected by it
+  std::string address;  // UCX's, of the other worker
+  const UcxWorker* worker = nullptr;
   ucp_ep_h handle = nullptr;  // nullptr: closed
   bool watched = false;       // by UCX (UCP_ERR_HANDLING_MODE_PEER), which excludes shared memory
   bool lost = false;          // UCX says that the connection has broken off
@@ -133,9 +150,10 @@ struct Peer {
   UcxTransport* transport = nullptr;
   std::string name;
   uint64_t instance = 0;
-  Endpoint* endpoint = nullptr;  // nullptr for the transport itself
-  uint64_t process = 0;          // that may read payloads where they lie; 0: none
-  bool reads = false;            // its own are read here
+  Endpoint* endpoint = nullptr;     // nullptr for the transport itself
+  const UcxWorker* told = nullptr;  // the last one whose address it may have
+  uint64_t process = 0;             // that may read payloads where they lie; 0: none
+  bool reads = false;               // its own are read here
   bool self = false;
   bool connected = true;
   SendContext* held =
@@ -159,13 +177,19 @@ class UcxTransport : public Transport, private Driven {
 
   Status Start(const TransportOptions& options);
 
-  std::string address() const override { return address_; }
+  std::string address() const override {
+    auto* self = const_cast<UcxTransport*>(this);
+    Guard guard(self);
+    return self->workers_.back()->address;
+  }
   uint64_t HostOf(std::string_view address) const override {
     const Result<UcxAddress> decoded = DecodeUcxAddress(address);
     return decoded.ok() ? decoded->host : 0;
   }
   Result<PeerId> Connect(std::string_view address, std::string_view name) override;
   void Disconnect(PeerId peer) override;
+  Result<std::string> Renew(PeerId lost) override;
+  Status Reconnect(PeerId peer, std::string_view address) override;
   std::string Describe(PeerId peer) const override;
   void Send(PeerId peer, std::string_view header, Payload payload, Done done) override;
   bool DriveUntil(const std::function<bool()>& ready, Clock::time_point deadline) override {
@@ -182,8 +206,11 @@ class UcxTransport : public Transport, private Driven {
  private:
   bool Poll() override;
   bool Arm() override;
-  int event_fd() const override { return event_fd_; }
-  bool busy() const override { return in_flight_.load(std::memory_order_relaxed) > 0; }
+  int event_fd() const override { return event_fd_.load(std::memory_order_relaxed); }
+  bool busy() const override {
+    return in_flight_.load(std::memory_order_relaxed) > 0 ||
+           retired_.load(std::memory_order_relaxed) > 0;
+  }
   void Finish() override;
 
   // The worker's lock: a spin lock that knows its holder.
@@ -236,19 +263,25 @@ class UcxTransport : public Transport, private Driven {
     UcxTransport* const transport_;
   };
 
+  Result<std::unique_ptr<UcxWorker>> OpenWorker();
+  void Use(std::unique_ptr<UcxWorker> worker) MG_REQUIRES(lock_);
   void SubmitAll() MG_REQUIRES(lock_);
   void Submit(SendContext* context) MG_REQUIRES(lock_);
   // Done comes from the driver, later.
   void FinishSend(SendContext* context, Status status) MG_REQUIRES(lock_);
   bool RunReady() MG_REQUIRES(lock_);
   bool CheckGrace() MG_REQUIRES(lock_);
+  bool PollRetired() MG_REQUIRES(lock_);
+  void Abandon(const UcxWorker& worker) MG_REQUIRES(lock_);
   Result<Endpoint*> EndpointTo(const UcxAddress& address, std::string_view name, bool* no_way)
       MG_REQUIRES(lock_);
   PeerId Add(std::unique_ptr<Peer> peer) MG_REQUIRES(lock_);
   void CloseEndpoint(Endpoint* endpoint) MG_REQUIRES(lock_);
   void FlushEndpoint(const Endpoint& endpoint) MG_REQUIRES(lock_);
   bool CheckClosing() MG_REQUIRES(lock_);
-  void CancelSends(Peer* peer, const Status& status) MG_REQUIRES(lock_);
+  // `of`: of this worker only.
+  void CancelSends(Peer* peer, const Status& status, const UcxWorker* of = nullptr)
+      MG_REQUIRES(lock_);
   void CancelReceives(uint64_t source, Clock::time_point deadline) MG_REQUIRES(lock_);
   void CompleteReceive(ReceiveContext* context, const Status& status) MG_REQUIRES(lock_);
   void CountReceived(size_t bytes) MG_REQUIRES(lock_) {
@@ -261,11 +294,11 @@ class UcxTransport : public Transport, private Driven {
   void Release(SendContext* context) MG_REQUIRES(lock_);
   void Release(ReceiveContext* context) MG_REQUIRES(lock_);
 
-  static ucs_status_t OnHeader(void* self, const void* header, size_t header_bytes, void* data,
+  static ucs_status_t OnHeader(void* worker, const void* header, size_t header_bytes, void* data,
                                size_t bytes, const ucp_am_recv_param_t* param);
-  static ucs_status_t OnPayload(void* self, const void* header, size_t header_bytes, void* data,
+  static ucs_status_t OnPayload(void* worker, const void* header, size_t header_bytes, void* data,
                                 size_t bytes, const ucp_am_recv_param_t* param);
-  static ucs_status_t OnReference(void* self, const void* header, size_t header_bytes, void* data,
+  static ucs_status_t OnReference(void* worker, const void* header, size_t header_bytes, void* data,
                                   size_t bytes, const ucp_am_recv_param_t* param);
   static void OnSent(void* request, ucs_status_t status, void* context);
   static void OnReceived(void* request, ucs_status_t status, size_t bytes, void* context);
@@ -279,12 +312,12 @@ class UcxTransport : public Transport, private Driven {
 
   MessageHandler* const handler_;
   References* references_;  // nullptr: payloads are copied
-  ucp_worker_h worker_ = nullptr;
-  int event_fd_ = -1;
+  UcxContext context_;
   bool shared_memory_ = true;
   uint64_t instance_ = 0;
   uint64_t host_ = 0;
-  std::string address_;
+  std::atomic<int> event_fd_{-1};  // relaxed: a change is told by Notify
+  std::atomic<int> retired_{0};    // workers in their last moment; relaxed, as in_flight_
 
   WorkerLock lock_;
   alignas(64) Submissions<SendContext> submitted_;
@@ -293,6 +326,8 @@ class UcxTransport : public Transport, private Driven {
   std::atomic<uint64_t> messages_sent_{0}, messages_received_{0}, bytes_sent_{0},
       bytes_received_{0};
 
+  std::vector<std::unique_ptr<UcxWorker>> workers_ MG_GUARDED_BY(lock_);
+  UcxWorker* worker_ MG_GUARDED_BY(lock_) = nullptr;  // the last one; nullptr: none any more
   std::vector<std::unique_ptr<Peer>> peers_ MG_GUARDED_BY(lock_);  // by PeerId
   // Instances that were disconnected and not met again.
   std::unordered_set<uint64_t> gone_ MG_GUARDED_BY(lock_);
@@ -316,33 +351,48 @@ class UcxTransport : public Transport, private Driven {
 };
 
 Status UcxTransport::Start(const TransportOptions& options) {
-  MG_ASSIGN_OR_RETURN(const UcxContext context, SharedUcxContext(options));
-  shared_memory_ = context.lanes.shared_memory;
+  MG_ASSIGN_OR_RETURN(context_, SharedUcxContext(options));
+  shared_memory_ = context_.lanes.shared_memory;
   // A device for RDMA might refuse what this process may only read, and is to send on.
-  if (!shared_memory_ || context.lanes.rdma) references_ = nullptr;
-  auto fail = [&](ucs_status_t status, const char* what) {
-    if (worker_ != nullptr) ucp_worker_destroy(std::exchange(worker_, nullptr));
-    return FromUcx(status, what);
-  };
+  if (!shared_memory_ || context_.lanes.rdma) references_ = nullptr;
+  instance_ = RandomNonZero();
+  host_ = HostNumber();
+  MG_ASSIGN_OR_RETURN(std::unique_ptr<UcxWorker> worker, OpenWorker());
+  {
+    Guard guard(this);
+    Use(std::move(worker));
+  }
+  loop_.Start();
+  return Status();
+}
+
+Result<std::unique_ptr<UcxWorker>> UcxTransport::OpenWorker() {
+  auto worker = std::make_unique<UcxWorker>();
+  worker->transport = this;
   ucs_status_t status = UCS_OK;
   const auto open = [&] {
     ucp_worker_params_t params{};
     params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
     params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
-    status = ucp_worker_create(context.handle, &params, &worker_);
+    status = ucp_worker_create(context_.handle, &params, &worker->handle);
     return FromUcx(status, "creating a UCX worker");
   };
-  const auto close = [&] { ucp_worker_destroy(std::exchange(worker_, nullptr)); };
+  const auto close = [&] { ucp_worker_destroy(std::exchange(worker->handle, nullptr)); };
   const auto no_device_until = Clock::now() + kNoWayFor;
   for (;; std::this_thread::sleep_for(kNoWayPause)) {
-    const Status opened = context.lanes.tcp ? OpenGuarded(context.lanes.trusted,
-                                                          !context.lanes.shared_memory, open, close)
-                                            : open();
+    const Status opened =
+        context_.lanes.tcp
+            ? OpenGuarded(context_.lanes.trusted, !context_.lanes.shared_memory, open, close)
+            : open();
     if (opened.ok()) break;
     if (status != UCS_ERR_NO_DEVICE || Clock::now() >= no_device_until) return opened;
   }
-  status = ucp_worker_get_efd(worker_, &event_fd_);
-  if (status != UCS_OK) return fail(status, "asking UCX for its event descriptor");
+  const auto fail = [&](const char* what) {
+    close();
+    return FromUcx(status, what);
+  };
+  status = ucp_worker_get_efd(worker->handle, &worker->event_fd);
+  if (status != UCS_OK) return fail("asking UCX for its event descriptor");
   const std::pair<unsigned, ucp_am_recv_callback_t> handlers[] = {
       {kHeaderOnly, OnHeader}, {kWithPayload, OnPayload}, {kWithReference, OnReference}};
   for (const auto& [id, callback] : handlers) {
@@ -351,22 +401,26 @@ Status UcxTransport::Start(const TransportOptions& options) {
                          UCP_AM_HANDLER_PARAM_FIELD_ARG;
     handler.id = id;
     handler.cb = callback;
-    handler.arg = this;
-    status = ucp_worker_set_am_recv_handler(worker_, &handler);
-    if (status != UCS_OK) return fail(status, "setting UCX's message handler");
+    handler.arg = worker.get();
+    status = ucp_worker_set_am_recv_handler(worker->handle, &handler);
+    if (status != UCS_OK) return fail("setting UCX's message handler");
   }
   ucp_address_t* bytes = nullptr;
   size_t length = 0;
-  status = ucp_worker_get_address(worker_, &bytes, &length);
-  if (status != UCS_OK) return fail(status, "asking UCX for its address");
-  instance_ = RandomNonZero();
-  host_ = HostNumber();
-  address_ =
+  status = ucp_worker_get_address(worker->handle, &bytes, &length);
+  if (status != UCS_OK) return fail("asking UCX for its address");
+  worker->address =
       EncodeUcxAddress({instance_, host_, references_ == nullptr ? "" : references_->address(),
                         std::string(reinterpret_cast<char*>(bytes), length)});
-  ucp_worker_release_address(worker_, bytes);
-  loop_.Start();
-  return Status();
+  ucp_worker_release_address(worker->handle, bytes);
+  return worker;
+}
+
+void UcxTransport::Use(std::unique_ptr<UcxWorker> worker) {
+  worker_ = worker.get();
+  event_fd_.store(worker->event_fd, std::memory_order_relaxed);
+  workers_.push_back(std::move(worker));
+  needs_drive_ = true;
 }
 
 void UcxTransport::Unlock() {
@@ -418,6 +472,7 @@ Result<PeerId> UcxTransport::Connect(std::string_view address, std::string_view 
       if (!endpoint.ok()) return endpoint.status();
       peer->endpoint = *endpoint;
     }
+    peer->told = worker_;
     return Add(std::move(peer));
   }
 }
@@ -432,12 +487,14 @@ PeerId UcxTransport::Add(std::unique_ptr<Peer> peer) {
 Result<Endpoint*> UcxTransport::EndpointTo(const UcxAddress& address, std::string_view name,
                                            bool* no_way) {
   const auto found = std::find_if(endpoints_.begin(), endpoints_.end(), [&](const auto& endpoint) {
-    return endpoint->instance == address.instance && !endpoint->lost;
+    return endpoint->worker == worker_ && endpoint->address == address.worker_address &&
+           !endpoint->lost;
   });
   if (found != endpoints_.end()) return found->get();
   auto endpoint = std::make_unique<Endpoint>();
   endpoint->name = name;
-  endpoint->instance = address.instance;
+  endpoint->address = address.worker_address;
+  endpoint->worker = worker_;
   endpoint->watched = !shared_memory_ || host_ == 0 || address.host != host_;
   ucp_ep_params_t params{};
   params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
@@ -448,7 +505,7 @@ Result<Endpoint*> UcxTransport::EndpointTo(const UcxAddress& address, std::strin
   // when it reads the memory of a process that was killed.
   params.err_handler.cb = OnEndpointError;
   params.err_handler.arg = endpoint.get();
-  const ucs_status_t status = ucp_ep_create(worker_, &params, &endpoint->handle);
+  const ucs_status_t status = ucp_ep_create(worker_->handle, &params, &endpoint->handle);
   *no_way = status == UCS_ERR_UNREACHABLE;
   MG_RETURN_IF_ERROR(FromUcx(status, "cannot connect to " + std::string(name)));
   endpoints_.push_back(std::move(endpoint));
@@ -484,11 +541,11 @@ bool UcxTransport::CheckClosing() {
          }) != 0;
 }
 
-void UcxTransport::CancelSends(Peer* peer, const Status& status) {
+void UcxTransport::CancelSends(Peer* peer, const Status& status, const UcxWorker* of) {
   SendContext* oldest = peer->held;
   while (oldest != nullptr && oldest->older != nullptr) oldest = oldest->older;
   for (SendContext* context = oldest; context != nullptr; context = context->newer) {
-    if (!std::exchange(context->open, false)) continue;
+    if ((of != nullptr && context->worker != of) || !std::exchange(context->open, false)) continue;
     in_flight_.fetch_sub(1, std::memory_order_relaxed);
     if (!context->done) continue;
     SendContext* completion = send_contexts_.Take();
@@ -524,6 +581,49 @@ void UcxTransport::Disconnect(PeerId id) {
     CancelReceives(peer->instance, Clock::now() + kReceiveGrace);
   }
   needs_drive_ = true;
+}
+
+Result<std::string> UcxTransport::Renew(PeerId lost) {
+  {
+    Guard guard(this);
+    if (closed_) return Cancelled("the transport is closed");
+    if (lost >= peers_.size()) return worker_->address;
+    const Peer& peer = *peers_[lost];
+    if (peer.self || peer.endpoint->watched || peer.told != worker_) return worker_->address;
+  }
+  MG_ASSIGN_OR_RETURN(std::unique_ptr<UcxWorker> worker, OpenWorker());
+  Guard guard(this);
+  if (closed_) {
+    ucp_worker_destroy(worker->handle);
+    return Cancelled("the transport is closed");
+  }
+  if (peers_[lost]->told == worker_) {
+    worker_->lost = peers_[lost]->name;
+    worker_->until = Clock::now() + kRetiredGrace;
+    retired_.fetch_add(1, std::memory_order_relaxed);
+    Use(std::move(worker));
+  } else {  // another thread was faster
+    ucp_worker_destroy(worker->handle);
+  }
+  return worker_->address;
+}
+
+Status UcxTransport::Reconnect(PeerId id, std::string_view address) {
+  const auto decoded = DecodeUcxAddress(address);
+  Guard guard(this);
+  if (closed_) return Cancelled("the transport is closed");
+  if (id >= peers_.size()) return InvalidArgument("nobody to connect to anew");
+  Peer& peer = *peers_[id];
+  const std::string what = "cannot connect to " + peer.name + " anew";
+  if (!decoded.ok()) return decoded.status().WithContext(what);
+  if (decoded->instance != peer.instance)
+    return InvalidArgument(what + ": the address is that of another transport");
+  peer.told = worker_;
+  if (peer.self || !peer.connected) return Status();
+  SubmitAll();
+  bool no_way = false;
+  MG_ASSIGN_OR_RETURN(peer.endpoint, EndpointTo(*decoded, peer.name, &no_way));
+  return Status();
 }
 
 std::string UcxTransport::Describe(PeerId id) const {
@@ -633,6 +733,7 @@ void UcxTransport::Submit(SendContext* context) {
     context->peer = peer;
     context->open = true;
     context->request = request;
+    context->worker = peer->endpoint->worker;
     Link(peer->held, context);
     in_flight_.fetch_add(1, std::memory_order_relaxed);
     needs_drive_ = true;
@@ -713,6 +814,38 @@ bool UcxTransport::CheckGrace() {
   return false;
 }
 
+// The workers that are no longer in use: what they still bring, and the end of their time.
+bool UcxTransport::PollRetired() {
+  bool any = false;
+  for (size_t i = 0; i + 1 < workers_.size(); ++i) {  // callbacks may add one
+    UcxWorker& worker = *workers_[i];
+    if (worker.silent) continue;
+    any |= ucp_worker_progress(worker.handle) != 0;
+    if (Clock::now() < worker.until) continue;
+    worker.silent = true;
+    retired_.fetch_sub(1, std::memory_order_relaxed);
+    Abandon(worker);
+  }
+  return any;
+}
+
+// What has not left by now, and what has not come, never will.
+void UcxTransport::Abandon(const UcxWorker& worker) {
+  const Status why =
+      TaskLost(worker.lost, "held up by " + worker.lost + ", which was lost in shared memory");
+  for (const auto& peer : peers_)
+    CancelSends(peer.get(), why.WithContext("sending to " + peer->name), &worker);
+  const auto arriving = [&]() -> ReceiveContext* {
+    ReceiveContext* receive = receives_;
+    while (receive != nullptr && (!receive->open || receive->worker != &worker))
+      receive = receive->older;
+    return receive;
+  };
+  // Its callback may change the list.
+  while (ReceiveContext* const receive = arriving())
+    CompleteReceive(receive, why.WithContext("receiving a payload"));
+}
+
 // Calls the sink's done; UCX may still hold the context.
 void UcxTransport::CompleteReceive(ReceiveContext* receive, const Status& status) {
   receive->open = false;
@@ -733,7 +866,9 @@ bool UcxTransport::Poll() {
   }
   polling_ = true;
   Look();
-  bool any = ucp_worker_progress(worker_) != 0;
+  // First, since what they bring was sent before.
+  bool any = retired_.load(std::memory_order_relaxed) > 0 && PollRetired();
+  any |= ucp_worker_progress(worker_->handle) != 0;
   if (!submitted_.empty()) {
     SubmitAll();
     any = true;
@@ -749,14 +884,15 @@ bool UcxTransport::Poll() {
 
 bool UcxTransport::Arm() {
   lock_.Lock();
-  const bool quiet = submitted_.empty() && ready_.empty() && ucp_worker_arm(worker_) == UCS_OK;
+  const bool quiet =
+      submitted_.empty() && ready_.empty() && ucp_worker_arm(worker_->handle) == UCS_OK;
   Unlock();
   return quiet;
 }
 
 ucs_status_t UcxTransport::OnHeader(void* arg, const void*, size_t, void* data, size_t bytes,
                                     const ucp_am_recv_param_t* param) {
-  auto* self = static_cast<UcxTransport*>(arg);
+  UcxTransport* const self = static_cast<UcxWorker*>(arg)->transport;
   self->lock_.AssertHeld();
   if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0 || bytes > kMaxHeaderBytes) {
     LogWarning("dropped a message with a header of " + std::to_string(bytes) + " bytes");
@@ -770,7 +906,7 @@ ucs_status_t UcxTransport::OnHeader(void* arg, const void*, size_t, void* data, 
 
 ucs_status_t UcxTransport::OnPayload(void* arg, const void* header, size_t header_bytes, void* data,
                                      size_t bytes, const ucp_am_recv_param_t* param) {
-  auto* self = static_cast<UcxTransport*>(arg);
+  UcxTransport* const self = static_cast<UcxWorker*>(arg)->transport;
   self->lock_.AssertHeld();
   const auto read = DecodeUcxHeader({static_cast<const char*>(header), header_bytes});
   if (!read) {
@@ -789,7 +925,7 @@ ucs_status_t UcxTransport::OnPayload(void* arg, const void* header, size_t heade
   }
   ReceiveContext* receive = self->receive_contexts_.Take();
   receive->source = read->source;
-  receive->transport = self;
+  receive->worker = static_cast<UcxWorker*>(arg);
   receive->sink = std::move(sink);
   ucp_request_param_t options{};
   options.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
@@ -799,7 +935,7 @@ ucs_status_t UcxTransport::OnPayload(void* arg, const void* header, size_t heade
   self->in_flight_.fetch_add(1, std::memory_order_relaxed);
   Link(self->receives_, receive);
   const ucs_status_ptr_t request =
-      ucp_am_recv_data_nbx(self->worker_, data, receive->sink.data, bytes, &options);
+      ucp_am_recv_data_nbx(receive->worker->handle, data, receive->sink.data, bytes, &options);
   if (UCS_PTR_IS_PTR(request)) {
     receive->request = request;
     // Announced before the sender was disconnected, read from the queue after.
@@ -820,7 +956,7 @@ ucs_status_t UcxTransport::OnPayload(void* arg, const void* header, size_t heade
 
 ucs_status_t UcxTransport::OnReference(void* arg, const void* header, size_t header_bytes,
                                        void* data, size_t bytes, const ucp_am_recv_param_t* param) {
-  auto* self = static_cast<UcxTransport*>(arg);
+  UcxTransport* const self = static_cast<UcxWorker*>(arg)->transport;
   self->lock_.AssertHeld();
   Reference reference;
   if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0 || bytes > kMaxHeaderBytes ||
@@ -842,7 +978,7 @@ ucs_status_t UcxTransport::OnReference(void* arg, const void* header, size_t hea
 
 void UcxTransport::OnReceived(void* request, ucs_status_t status, size_t bytes, void* arg) {
   auto* receive = static_cast<ReceiveContext*>(arg);
-  UcxTransport* self = receive->transport;
+  UcxTransport* self = receive->worker->transport;
   self->lock_.AssertHeld();
   if (self->worker_ == nullptr) return;  // as in OnSent
   ucp_request_free(request);
@@ -898,6 +1034,11 @@ void UcxTransport::Finish() {
   if (references_ != nullptr) references_->Revoke(this, std::nullopt);
   SilenceUcx(true);  // it would name each request that a dead peer never answered
   lock_.Lock();
+  retired_.store(static_cast<int>(workers_.size()) - 1, std::memory_order_relaxed);
+  for (const auto& worker : workers_) {  // until their endpoints are closed
+    worker->until = Clock::time_point::max();
+    worker->silent = false;
+  }
   for (const auto& endpoint : endpoints_) {
     if (endpoint->handle == nullptr) continue;
     endpoint->watched ? FlushEndpoint(*endpoint) : CloseEndpoint(endpoint.get());
@@ -924,7 +1065,8 @@ void UcxTransport::Finish() {
   for (ReceiveContext* receive = receives_; receive != nullptr; receive = receive->older) {
     ucp_request_free(receive->request);
   }
-  ucp_worker_destroy(std::exchange(worker_, nullptr));
+  worker_ = nullptr;
+  for (const auto& worker : workers_) ucp_worker_destroy(worker->handle);
   SilenceUcx(false);
   for (SendContext* context : abandoned) Release(context);
   while (receives_ != nullptr) {  // UCX writes nowhere any more
