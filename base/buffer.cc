@@ -85,6 +85,12 @@ Buffer Buffer::Wrap(void* data, size_t bytes, std::function<void()> release) {
   return Buffer(block);
 }
 
+Buffer Buffer::WrapConstant(const void* data, size_t bytes) {
+  Buffer buffer = Wrap(const_cast<void*>(data), bytes, nullptr);
+  buffer.block_->constant = true;
+  return buffer;
+}
+
 bool Buffer::Keep(std::shared_ptr<void> room) const {
   MG_CHECK(block_ != nullptr && block_->destroy == &WrappedBlock::Destroy);
   auto* const block = static_cast<WrappedBlock*>(block_);

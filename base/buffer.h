@@ -52,6 +52,9 @@ class Buffer {
   static Buffer Allocate(Allocator* allocator, size_t bytes);
   // Memory that somebody else owns; `release` runs when the last reference goes, on that thread.
   static Buffer Wrap(void* data, size_t bytes, std::function<void()> release);
+  // Memory of another process that this one may only read, and that changes for nobody as long as
+  // it is held: see constant(). The caller keeps it until nobody else has the buffer.
+  static Buffer WrapConstant(const void* data, size_t bytes);
   // Of a Wrap whose elements own memory elsewhere: keeps `room` for that (nullptr: they own none)
   // until the last reference goes. False if it keeps something already.
   bool Keep(std::shared_ptr<void> room) const;
@@ -62,6 +65,8 @@ class Buffer {
   size_t size() const { return block_ ? block_->bytes : 0; }
   // True if this is the only reference: what it holds may be overwritten in place.
   bool unique() const { return block_ && block_->refs.load(std::memory_order_acquire) == 1; }
+  // True for what WrapConstant has made: to be read at any time, never to be written to.
+  bool constant() const { return block_ && block_->constant; }
   friend bool operator==(const Buffer& a, const Buffer& b) { return a.block_ == b.block_; }
 
  private:
@@ -69,6 +74,7 @@ class Buffer {
     std::atomic<int64_t> refs{1};
     void* data = nullptr;
     size_t bytes = 0;
+    bool constant = false;
     void (*destroy)(Block*) noexcept = nullptr;
   };
   struct PooledBlock;

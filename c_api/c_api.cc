@@ -416,6 +416,9 @@ void* MG_TensorData(const MG_Tensor* tensor) {
 }
 
 int MG_TensorIsExclusive(const MG_Tensor* tensor) { return tensor->tensor.unique() ? 1 : 0; }
+int MG_TensorIsConstant(const MG_Tensor* tensor) {
+  return tensor->tensor.buffer().constant() ? 1 : 0;
+}
 
 const char* MG_TensorString(const MG_Tensor* tensor, int64_t index, size_t* length) {
   const Tensor& value = tensor->tensor;

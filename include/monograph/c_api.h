@@ -141,6 +141,10 @@ size_t MG_TensorBytes(const MG_Tensor* tensor); /* 0 for strings and resources *
 void* MG_TensorData(const MG_Tensor* tensor);
 /* 1 if only this handle has a share of the memory: nobody else reads or writes it. */
 int MG_TensorIsExclusive(const MG_Tensor* tensor);
+/* 1 if the tensor lies in a daemon's memory, where this process can only read (the lane
+ * `reference`): a write ends the process. It does not change as long as the handle is there, which
+ * keeps that memory. */
+int MG_TensorIsConstant(const MG_Tensor* tensor);
 /* An element of a tensor of strings, which may have zeros in it; `*length` gets its bytes. NULL
  * for other tensors and for an index that it has not. */
 const char* MG_TensorString(const MG_Tensor* tensor, int64_t index, size_t* length);

@@ -40,12 +40,13 @@ def _load_native() -> None:
 _load_native()
 
 from monograph import _native, errors
+from monograph._arrays import empty
 from monograph.cluster import ClusterSpec
 from monograph.errors import Error
 from monograph.server import Server, launch
 from monograph.session import Graph, PartialRun, Prepared, RunMetadata, Session
 
-__all__ = ["ClusterSpec", "Error", "Graph", "PartialRun", "Prepared", "RunMetadata", "Server", "Session", "errors", "launch", "ops"]
+__all__ = ["ClusterSpec", "Error", "Graph", "PartialRun", "Prepared", "RunMetadata", "Server", "Session", "empty", "errors", "launch", "ops"]
 __version__: str = _native.version()
 
 

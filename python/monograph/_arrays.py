@@ -1,6 +1,6 @@
 """Arrays to tensors and back. Memory is shared wherever that is safe: see Session.run."""
 
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Sequence, Union
 
 import numpy as np
 
@@ -47,6 +47,18 @@ def _texts(name: str, values: np.ndarray) -> List[bytes]:
     return texts
 
 
+def empty(shape: Union[int, Sequence[int]], dtype: Any = np.float32) -> np.ndarray:
+    """An array to be filled, as numpy.empty makes one, in memory that daemons of this machine can
+    read: fed to a session with the lane `reference` that was there before, it is not copied from
+    1 MiB on."""
+    wanted = np.dtype(dtype)
+    for number, known in _NUMPY_TYPES.items():
+        if known == wanted:
+            dims = (shape,) if isinstance(shape, int) else tuple(shape)
+            return np.asarray(_native.empty_tensor(number, dims))
+    raise TypeError(f"there are no tensors of {wanted}")
+
+
 def convert(name: str, value: Any, dtype: int) -> Any:
     """An array, row by row, or a Tensor, of this type, with the value of a feed."""
     if dtype == STRING:
@@ -80,8 +92,9 @@ def to_numpy(tensor: _native.Tensor) -> Any:
         return array.reshape(shape)
     if tensor.dtype == RESOURCE:
         raise TypeError("a resource handle cannot be fetched")
-    # A variable may hold the same memory: its value is copied.
-    array = np.asarray(tensor) if tensor.exclusive else np.array(tensor)
+    # A variable may hold the same memory: its value is copied. What lies in a daemon's memory stays
+    # as it is, and can only be read.
+    array = np.asarray(tensor) if tensor.exclusive or tensor.constant else np.array(tensor)
     if tensor.dtype == BFLOAT16:
         array = array.view(_numpy_type(BFLOAT16))
     return array if shape else array[()]

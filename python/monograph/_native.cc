@@ -123,6 +123,7 @@ class Tensor {
   MG_Tensor* Release() { return tensor_.release(); }
 
   int dtype() const { return MG_TensorType(get()); }
+  bool constant() const { return MG_TensorIsConstant(get()) != 0; }
   bool exclusive() const { return !fed_ && MG_TensorIsExclusive(get()) != 0; }
   nb::tuple shape() const {
     nb::list dims;
@@ -289,6 +290,14 @@ OwnedTensor TensorAround(nb::handle object, int type) {
   }
   (void)view.release();  // ReleaseBuffer's
   return tensor;
+}
+
+Tensor EmptyTensor(int dtype, const std::vector<int64_t>& shape) {
+  const OwnedStatus status = NewStatus();
+  OwnedTensor tensor(MG_AllocateTensor(static_cast<MG_DataType>(dtype), shape.data(),
+                                       static_cast<int>(shape.size()), status.get()));
+  Check(status);
+  return Tensor(std::move(tensor));
 }
 
 Tensor StringTensor(const std::vector<nb::bytes>& values, const std::vector<int64_t>& shape) {
@@ -741,8 +750,10 @@ NB_MODULE(_native, m) {
       .def_prop_ro("dtype", &Tensor::dtype)
       .def_prop_ro("shape", &Tensor::shape)
       .def_prop_ro("exclusive", &Tensor::exclusive)
+      .def_prop_ro("constant", &Tensor::constant)
       .def("strings", &Tensor::strings);
   m.def("string_tensor", &StringTensor, "values"_a, "shape"_a);
+  m.def("empty_tensor", &EmptyTensor, "dtype"_a, "shape"_a);
   nb::class_<Graph>(m, "Graph")
       .def(nb::init<>())
       .def("import_bytes", &Graph::Import)

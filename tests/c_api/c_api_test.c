@@ -59,6 +59,7 @@ static void TestTensors(void) {
   CHECK(MG_Dim(tensor, 0) == 3 && MG_Dim(tensor, 1) == -1 && MG_TensorElements(tensor) == 3);
   CHECK(MG_TensorData(tensor) == values && MG_TensorBytes(tensor) == sizeof values);
   CHECK(MG_TensorIsExclusive(tensor) && MG_TensorString(tensor, 0, NULL) == NULL);
+  CHECK(!MG_TensorIsConstant(tensor));
   freed = 0;
   MG_DeleteTensor(tensor);
   CHECK(freed == 1);

@@ -133,6 +133,48 @@ class LaunchTest(unittest.TestCase):
                     """))
             self.assertEqual(monograph.launch([sys.executable, path], workers=1, ps=0), 42)
 
+    def test_arrays_lie_in_memory_that_is_shared_with_daemons(self):
+        program = """
+            import sys, numpy as np, monograph
+            def shared(array):
+                place = array.__array_interface__["data"][0]
+                for line in open("/proc/self/maps"):
+                    begin, end = (int(part, 16) for part in line.split()[0].split("-"))
+                    if begin <= place < end:
+                        return "memfd:" in line
+            made = monograph.Graph(sys.argv[1])
+            made.extend(sys.argv[2])
+            cluster = monograph.ClusterSpec.from_environment()
+            with monograph.Session(made, cluster=cluster, lanes="posix,cma,reference") as session:
+                session.run("far:0", {"x": np.ones(1 << 20, np.float32)})
+                x = monograph.empty((1 << 22,), np.float32)
+                x[:] = 3
+                first = session.run("far:0", {"x": x})
+                if first.flags.writeable:
+                    sys.exit(43)  # the system gives shared memory no huge pages
+                assert shared(x) and shared(first)
+                x[:] = 5
+                second = session.run("far:0", {"x": x})
+                assert (first == 6).all() and (second == 10).all()
+                try:
+                    first[0] = 1
+                    assert False
+                except ValueError:
+                    pass
+                small = session.run("far:0", {"x": x[:4]})
+                small += first[:4]
+                assert small[0] == 16
+            assert (first == 6).all()  # the session is over
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "program.py")
+            with open(path, "w") as file:
+                file.write(textwrap.dedent(program))
+            code = monograph.launch([sys.executable, path, GRAPH, FAR], workers=1, ps=0)
+            if code == 43:
+                self.skipTest("this system gives shared memory no huge pages")
+            self.assertEqual(code, 0)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -109,7 +109,7 @@ std::optional<Payload> References::Take(const Reference& reference) {
       reference.bytes > maker.bytes - reference.offset ||
       !maker.leases->Take(slot, reference.lease))
     return std::nullopt;
-  const Buffer buffer = Buffer::Wrap(const_cast<char*>(maker.memory), maker.bytes, nullptr);
+  const Buffer buffer = Buffer::WrapConstant(maker.memory, maker.bytes);
   taken_.push_back({buffer, found->second, slot});
   leases_.fetch_add(1, std::memory_order_relaxed);
   return Payload{buffer, reference.offset, reference.bytes};
