@@ -366,6 +366,13 @@ OpDef OpDef::StringReferenceForm(std::string name) const {
   return op;
 }
 
+OpDef OpDef::EarlierForm(std::string name) const {
+  OpDef op = StringReferenceForm(std::move(name));
+  op.handle_form_->when_added = true;
+  if (!op.outputs_.empty() && op.outputs_[0].is_string_handle()) op.outputs_.resize(1, ArgDef());
+  return op;
+}
+
 const AttrDef* OpDef::FindAttr(std::string_view name) const {
   for (const AttrDef& attr : attrs_) {
     if (attr.name == name) return &attr;

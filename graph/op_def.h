@@ -81,6 +81,7 @@ struct HandleForm {
   // Attributes of the reference's op and what they are called there; "": they follow from inputs.
   // Others have the same name, or none there.
   std::vector<std::pair<std::string, std::string>> renamed;
+  bool when_added = false;  // Graph::AddNode adds it in place of this op
 };
 
 class OpDef {
@@ -134,6 +135,10 @@ class OpDef {
   // The op `name` whose handles are references to two strings, a resource's container and name, as
   // TensorFlow's first queues, readers and tables have them.
   OpDef StringReferenceForm(std::string name) const;
+  // The op `name`, which had strings for handles before this op came. Its nodes become nodes of
+  // this one when they are added to a graph, so that no pass meets them. An op that gave out a
+  // handle gave out nothing else.
+  OpDef EarlierForm(std::string name) const;
 
   // "MatMul(a: T, b: T) -> (product: T); transpose_a: bool = false, ..."
   std::string ToString() const;

@@ -70,6 +70,8 @@ const std::vector<std::pair<const char*, Ops>>& Likenesses() {
       {"StaticRegexReplace", {"RegexReplace"}},
       {"ReaderReadUpToV2", {"ReaderReadV2"}},
       {"TensorArrayGradV3", {"TensorArrayGradWithShape"}},
+      {"TensorArrayGatherV3", {"TensorArrayPack"}},
+      {"TensorArrayScatterV3", {"TensorArrayUnpack"}},
       {"MonographSparseAccumulatorTakeGradient", {"_SparseAccumulatorTakeGradient"}},
   };
   return likenesses;

@@ -379,6 +379,8 @@ inline const std::map<std::string, std::string>& WithoutGpuKernel() {
       {"TensorArraySplitV3", host},
       {"TensorArraySizeV3", host},
       {"TensorArrayCloseV3", host},
+      {"TensorArrayPack", host},
+      {"TensorArrayUnpack", host},
       {"EmptyTensorList", host},
       {"TensorListConcat", host},
       {"TensorListConcatLists", host},
