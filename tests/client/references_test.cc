@@ -170,15 +170,24 @@ TEST_F(ReferencesTest, WhatWorksOnAQueueOfTheFirstKindIsWhereTheQueueIs) {
     EXPECT_THAT(log, HasSubstr(node + cpu1));
 }
 
-TEST_F(ReferencesTest, AHandleByReferenceIsNoValue) {
+TEST_F(ReferencesTest, AHandleByReferenceReadsAsItsContainerAndName) {
   const std::string string_type = "attr { key: 'T' value { type: DT_STRING } }";
-  Load(WithQueue() + Node("copy", "Identity", {"q"}, string_type) +
-       Node("both", "Pack", {"q", "q"}, string_type + "attr { key: 'N' value { i: 2 } }"));
-  for (const char* name : {"q:0", "copy:0", "both:0"}) {
-    const Status status = session_->RunByName({}, {name}).status();
-    EXPECT_EQ(status.code(), Code::kUnimplemented) << name;
-    EXPECT_THAT(status.message(), HasSubstr("'q' (FIFOQueue): its handle is for ops on it alone"));
-  }
+  const std::string two = string_type + " attr { key: 'N' value { i: 2 } }";
+  const std::string named =
+      "attr { key: 'component_types' value { list { type: DT_FLOAT } } } "
+      "attr { key: 'container' value { s: 'box' } } attr { key: 'shared_name' value { s: 'it' } }";
+  Load(WithQueue() + Node("other", "FIFOQueue", {}, named) +
+       Node("copy", "Identity", {"q"}, string_type) +
+       Node("either", "RefMerge", {"other", "other"}, two) +
+       Node("both", "Pack", {"q", "either"}, two));
+  const auto values = session_->RunByName({}, {"q:0", "copy:0", "both:0"}, {"put"});
+  ASSERT_TRUE(values.ok()) << values.status();
+  for (const size_t i : {0, 1})
+    EXPECT_THAT(values->at(i).values<std::string>(), ElementsAre("localhost", "q"));
+  EXPECT_EQ(values->at(2).shape(), Shape({2, 2}));
+  EXPECT_EQ(Count("_HandleStrings", {"copy:0"}), 1);
+  EXPECT_THAT(values->at(2).values<std::string>(), ElementsAre("localhost", "q", "box", "it"));
+  EXPECT_THAT(Fetch("get:0"), ElementsAre(5));
 }
 
 TEST_F(ReferencesTest, AHandleIsNeitherAStringNorAVariableNorAResource) {

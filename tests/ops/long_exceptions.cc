@@ -113,6 +113,7 @@ const std::vector<std::pair<const char*, Ops>>& Others() {
         "MonographStepGate",
         "_SparseConditionalAccumulator",
         "_Stack",
+        "_HandleStrings",
         "_TemporaryVariable",
         "_DestroyTemporaryVariable"}},
       {"reads or changes a few numbers of a resource, or ends it",

@@ -83,6 +83,7 @@ const Reasons& WithoutGoldenCase() {
        "needs a session: tests/client/collective_test as CollectiveBroadcastRecv"},
       {"MonographAllReduce", "ours alone: tests/client/collective_test"},
       {"VarHandleOp", "has state: tests/ops/variable_fixture.h"},
+      {"_HandleStrings", "reads a handle: tests/client/references_test"},
       {"ReadVariableOp", "has state: tests/ops/variable_test"},
       {"AssignVariableOp", "has state: tests/ops/variable_test"},
       {"AssignAddVariableOp", "has state: tests/ops/variable_test"},

@@ -364,6 +364,7 @@ inline const std::map<std::string, std::string>& WithoutGpuKernel() {
       {"_SparseConditionalAccumulator", host},
       {"_SparseAccumulatorApplyGradient", host},
       {"_SparseAccumulatorTakeGradient", host},
+      {"_HandleStrings", host},
       {"_Stack", host},
       {"StackPushV2", host},
       {"StackPopV2", host},
