@@ -605,6 +605,23 @@ def functions():
     for op in ("Igamma", "Igammac", "IgammaGradA"):
         case(op, "edges", gamma, rtol=1e-8, atol=1e-9)
 
+    for t, close in ((F, dict(rtol=1e-4, atol=1e-5)), (D, dict(rtol=1e-9, atol=1e-10))):
+        for how, sa, sb, sx in (
+            ("same", (2, 5), (2, 5), (2, 5)),
+            ("scalar_x", (3,), (3,), ()),
+            ("scalar_ab", (), (), (2, 3)),
+            ("scalar_b", (3,), (), (3,)),
+            ("scalars", (), (), ()),
+            ("empty", (0, 2), (), (0, 2)),
+        ):
+            a, b, x = val(t, sa, "a", 0.2, 8), val(t, sb, "b", 0.2, 8), val(t, sx, "x", 0, 1)
+            case("Betainc", "%s_%s" % (how, SHORT[t]), [a, b, x], **close)
+    x = np.array([0, 1, -0.1, 1.1, 0.5, 0.5, 0.5, np.nan, 0.25, 0.75], D)
+    a = np.array([2, 2, 2, 2, -1, 0.5, 1, 1, 200, 0.01], D)
+    b = np.array([3, 3, 3, 3, 1, -2, 1, 1, 100, 0.01], D)
+    case("Betainc", "edges", [a, b, x], rtol=1e-9, atol=1e-10)
+    fails("Betainc", "shapes", [val(D, (3,)), val(D, ()), val(D, (2,))])
+
     for t in BITS:
         high = np.iinfo(t).max
         a = np.array([0, 1, 5, high, high - 6, 85], t)

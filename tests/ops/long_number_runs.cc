@@ -659,6 +659,9 @@ void AddFurther(std::vector<LongRun>* runs) {
       },
       {{"num", int64_t{2}}, {"axis", int64_t{1}}});
   add("Igamma", [] { return std::vector{Floats({kRow / 5}), Floats({kRow / 5})}; });
+  add("Betainc", [] {
+    return std::vector{Floats({kRow / 5}), Tensor::Scalar(2.0f), Tensor::Scalar(0.3f)};
+  });
   add("Polygamma", [] { return std::vector{Floats({kRow}), Floats({kRow})}; });
   add("Cross", [] { return std::vector{Floats({kRow, 3}), Floats({kRow, 3})}; });
   add("ClipByValue", [] {

@@ -140,6 +140,7 @@ inline const std::map<std::string, std::string>& WithoutGpuKernel() {
       {"Igamma", cpu},
       {"Igammac", cpu},
       {"IgammaGradA", cpu},
+      {"Betainc", cpu},
       {"Cross", cpu},
       {"ApproximateEqual", cpu},
       {"ClipByValue", cpu},
