@@ -1644,6 +1644,40 @@ def more_pools():
         y = case("MaxPool3D", label, [x], **attrs)[0]
         case("MaxPool3DGrad", label, [x, y, val(F, y.shape, "dy")], T=F, TInput=F, **attrs)
         case("MaxPool3DGradGrad", label, [x, y, val(F, x.shape, "ddx")], **attrs)
+    fractional_pools()
+
+
+def fractional_pools():
+    """With seeds: TensorFlow then cuts rows and columns in the same way in every run."""
+    draws = [dict(deterministic=True, seed=s, seed2=s2) for s, s2 in ((1, 2), (0, 77), (-5, 1 << 40))]
+    shapes = (((1, 7, 6, 2), (1.4, 1.7)), ((2, 5, 6, 1), (2.3, 2)), ((1, 9, 17, 1), (1.0, 3.1)))
+    for t, way in itertools.product((F, D, I, L), itertools.product((False, True), (False, True))):
+        pseudo_random, overlapping = way
+        for draw, (shape, (rows, columns)) in list(zip(draws, shapes))[: 3 if t is F else 1]:
+            label = "%s%s%s_%s" % (dims(shape), "_pseudo" * pseudo_random, "_overlapping" * overlapping, SHORT[t])
+            attrs = dict(pooling_ratio=[1, rows, columns, 1], pseudo_random=pseudo_random, overlapping=overlapping)
+            x = val(t, shape, "x")
+            for op in ("FractionalMaxPool", "FractionalAvgPool"):
+                y, row_cuts, column_cuts = case(op, label, [x], **attrs, **draw)
+                first = [x, y] if "Max" in op else [ints(shape, L)]
+                inputs = first + [val(t, y.shape, "dy"), row_cuts, column_cuts]
+                case(op + "Grad", label, inputs, overlapping=overlapping)
+    for op in ("FractionalMaxPool", "FractionalAvgPool"):
+        for label, shape, ratio, more in (
+            ("rank", (4, 4, 1), [1, 1.5, 1.5, 1], {}),
+            ("small_ratio", (1, 4, 4, 1), [1, 0.5, 1.5, 1], {}),
+            ("large_ratio", (1, 4, 4, 1), [1, 1.5, 4.5, 1], {}),
+            ("channels", (1, 4, 4, 4), [1.5, 1.5, 1.5, 2], {}),
+            ("ratios", (1, 4, 4, 1), [1, 1.5, 1.5, 1, 1], {}),
+            ("seed", (1, 4, 4, 1), [1, 1.5, 1.5, 1], dict(seed=3)),
+        ):
+            fails(op, label, [val(F, shape)], pooling_ratio=ratio, **more)
+    image, y = val(F, (1, 5, 5, 1)), val(F, (1, 3, 3, 1))
+    cuts = ints([0, 2, 4, 5], L)
+    fails("FractionalMaxPoolGrad", "length", [image, y, y, cuts[:3], cuts])
+    fails("FractionalMaxPoolGrad", "outside", [image, y, y, cuts, ints([0, 2, 4, 50], L)])
+    fails("FractionalAvgPoolGrad", "length", [ints([1, 5, 5, 1], L), y, cuts[:3], cuts])
+    fails("FractionalAvgPoolGrad", "shape", [ints([1, 5, 5], L), y, cuts, cuts])
 
 
 def norm():

@@ -35,6 +35,8 @@ const std::vector<std::pair<const char*, Ops>>& Likenesses() {
       {"Conv2DBackpropFilter", {"_Conv2DBackpropFilter"}},
       {"MaxPool", {"MaxPoolV2"}},
       {"MaxPoolGrad", {"MaxPoolGradV2"}},
+      {"FractionalMaxPool", {"FractionalAvgPool"}},
+      {"FractionalAvgPoolGrad", {"FractionalMaxPoolGrad"}},
       {"MaxPoolGradGrad", {"MaxPoolGradGradV2"}},
       {"MaxPoolWithArgmax", {"MaxPoolGradWithArgmax", "MaxPoolGradGradWithArgmax"}},
       {"FusedBatchNormV3",

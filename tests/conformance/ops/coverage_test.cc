@@ -290,6 +290,8 @@ const Reasons& WithoutGradient() {
       {"TensorListConcatLists", "TensorFlow has none"},
       {"BatchNormWithGlobalNormalizationGrad", "TensorFlow has none"},
       {"LRNGrad", "TensorFlow has none"},
+      {"FractionalMaxPoolGrad", "TensorFlow has none"},
+      {"FractionalAvgPoolGrad", "TensorFlow has none"},
       {"Dilation2DBackpropInput", "TensorFlow has none"},
       {"Dilation2DBackpropFilter", "TensorFlow has none"},
       {"ResizeNearestNeighborGrad", "TensorFlow has none"},
