@@ -293,8 +293,8 @@ Status ShapeStringHandles(const OpDef& op, NodeShapeContext& context) {
   return Status();
 }
 
-// Whether the node only hands on, as a string, a handle that was two strings before the op that
-// makes it was replaced (HandleForm::when_added).
+// Whether the node only hands on, as a string, a handle that is a string under the other name of
+// the op that makes it (AttrsOf).
 bool HandsOnStrings(const Graph& graph, const OpDef& op, const NodeSpec& spec) {
   const bool hands_on =
       op.flow() != FlowOp::kNone || op.name() == "Identity" || op.name() == "RefIdentity";
@@ -311,6 +311,20 @@ std::shared_ptr<const Attrs> With(const std::shared_ptr<const Attrs>& attrs, std
   auto more = attrs == nullptr ? std::make_shared<Attrs>() : std::make_shared<Attrs>(*attrs);
   more->Set(std::string(name), std::move(value));
   return more;
+}
+
+// What a node of `name` has as a node of `op` (OpDef::AddedAs).
+std::shared_ptr<const Attrs> AttrsOf(const OpDef& op, const OpDef& name,
+                                     const std::shared_ptr<const Attrs>& attrs) {
+  auto kept = std::make_shared<Attrs>();
+  if (attrs != nullptr) {
+    for (const auto& [attr, value] : attrs->values()) {
+      if (attr.starts_with('_') || op.FindAttr(attr) != nullptr) kept->Set(attr, value);
+    }
+  }
+  const bool makes_handle = !op.outputs().empty() && op.outputs()[0].dtype == DT_RESOURCE;
+  if (makes_handle && name.outputs()[0].dtype == DT_STRING) kept->Set(kByReference, true);
+  return kept;
 }
 
 std::string Describe(const Graph& graph, const NodeSpec& spec) {
@@ -381,11 +395,11 @@ Result<NodeId> Graph::AddNode(const NodeSpec& spec) {
   if (op == nullptr) {
     return registry_->Require(spec.op).status().WithContext(fmt::format("node '{}'", spec.name));
   }
-  if (op->handle_form() != nullptr && op->handle_form()->when_added) {
-    NodeSpec later = spec;
-    later.op = op->handle_form()->op;
-    later.attrs = With(spec.attrs, kByReference, true);
-    return AddNode(later);
+  if (!op->added_as().empty()) {
+    NodeSpec other = spec;
+    other.op = op->added_as();
+    other.attrs = AttrsOf(*interner_->Op(*registry_, other.op), *op, spec.attrs);
+    return AddNode(other);
   }
   MG_RETURN_IF_ERROR(CheckNew(spec, spec.op));
   DeviceIndex device = 0;

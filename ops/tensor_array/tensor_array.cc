@@ -349,8 +349,7 @@ void Define(OpRegistry* registry) {
   for (const std::string op :
        {"", "Grad", "Write", "Read", "Gather", "Scatter", "Concat", "Split", "Size", "Close"}) {
     const std::string name = "TensorArray" + op;
-    for (const char* version : {"", "V2"})
-      registry->Add(registry->Find(name + "V3")->EarlierForm(name + version));
+    for (const char* version : {"", "V2"}) registry->AddOtherName(name + version, name + "V3");
   }
 }
 

@@ -130,6 +130,14 @@ TEST_F(ReferencesTest, WithoutUpdatesInTheStepAllReadersShareOneRead) {
   EXPECT_THAT(Fetch("product:0"), ElementsAre(11, 44));
 }
 
+TEST_F(ReferencesTest, ADebugIdentityOfAReferenceIsTheVariable) {
+  Load(WithVariable() + Node("debug", "DebugGradientRefIdentity", {"w"}, Type("T")) +
+       Node("through", "AssignAdd", {"debug", "more"}, Type("T")));
+  EXPECT_THAT(Fetch("init:0"), ElementsAre(1, 2));
+  EXPECT_THAT(Fetch("through:0"), ElementsAre(11, 22));
+  EXPECT_THAT(Fetch("debug:0"), ElementsAre(11, 22));
+}
+
 TEST_F(ReferencesTest, AReaderSeesWhatItWaitsFor) {
   Load(WithVariable() + Node("after", "Neg", {"w", "^add"}, Type("T")) +
        Node("behind", "AddV2", {"w", "add"}, Type("T")) +

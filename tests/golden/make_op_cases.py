@@ -174,7 +174,7 @@ def make_node(name, op, inputs, attrs):
 
 
 # Ops whose shape functions want to know the rank of an input.
-KNOWN_SHAPES = {"SpaceToBatchND", "BatchToSpaceND"}
+KNOWN_SHAPES = {"SpaceToBatchND", "BatchToSpaceND", "ParallelConcat", "AccumulateNV2"}
 
 
 def evaluate(node, flat):
@@ -821,11 +821,19 @@ def array():
 
     for t in ALL:
         case("Pack", SHORT[t], [[val(t, (2, 3), 0), val(t, (2, 3), 1)]], axis=0)
+        case("ParallelConcat", SHORT[t], [[val(t, (1, 2, 3), i) for i in range(3)]], shape=[3, 2, 3])
+        case("ConjugateTranspose", SHORT[t], [val(t, (2, 3, 4)), ints([2, 0, 1])])
         case("Unpack", SHORT[t], [val(t, (2, 3))], num=2, axis=0)
     for ax in (0, 1, 2, -1, -2, -3):
         case("Pack", "axis_%d" % ax, [[val(F, (2, 3), i) for i in range(3)]], axis=ax)
         if ax != -3 and ax != 2:
             case("Unpack", "axis_%d" % ax, [val(F, (3, 2))], num=3 if ax in (0, -2) else 2, axis=ax)
+    for t in NUMBERS:
+        case("AccumulateNV2", SHORT[t], [[val(t, (2, 3), i) for i in range(3)]], shape=[2, 3])
+    case("DebugGradientIdentity", "float", [val(F, (2, 3))])
+    case("GuaranteeConst", "float", [val(F, (2, 3))])
+    fails("ParallelConcat", "rows", [[val(F, (2, 3)), val(F, (2, 3))]], shape=[4, 3])
+    fails("ParallelConcat", "shapes", [[val(F, (1, 3)), val(F, (1, 2))]], shape=[2, 3])
     case("Pack", "scalars", [[val(I, (), i) for i in range(4)]], axis=0)
     case("Pack", "one", [[val(F, (3,))]], axis=1)
     case("Pack", "empty", [[val(F, (0, 2)), val(F, (0, 2))]], axis=0)

@@ -44,7 +44,7 @@ const std::vector<std::pair<const char*, Ops>>& Likenesses() {
         "_FusedBatchNormGradEx"}},
       {"MatMul", {"_FusedMatMul"}},
       {"BatchMatMulV2", {"BatchMatMulV3"}},
-      {"ConcatV2", {"Concat"}},
+      {"ConcatV2", {"Concat", "ParallelConcat"}},
       {"SplitV", {"Split"}},
       {"GatherV2", {"Gather"}},
       {"ReverseV2", {"Reverse"}},

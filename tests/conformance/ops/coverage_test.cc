@@ -387,11 +387,13 @@ TEST(OpCoverage, EveryOpHasAReferenceCaseOrAReason) {
   }
   for (const OpDef* op : OurOps()) {
     const HandleForm* form = op->handle_form();
-    if (form == nullptr) {
-      ExpectCovered(*op, covered, WithoutGoldenCase(), "reference case");
-    } else {
+    if (form != nullptr) {
       // By references it does what its form does by handles.
       EXPECT_NE(Ops().Find(form->op), nullptr) << op->name();
+    } else if (!op->added_as().empty()) {
+      EXPECT_NE(Ops().Find(op->added_as()), nullptr) << op->name();
+    } else {
+      ExpectCovered(*op, covered, WithoutGoldenCase(), "reference case");
     }
   }
 }
@@ -434,8 +436,7 @@ TEST(OpCoverage, EveryGradientIsCheckedOrHasAReason) {
     for (NodeId node = 0; node < graph.num_nodes(); ++node) covered.insert(graph.op(node).name());
   }
   for (const OpDef* op : OurOps()) {
-    const HandleForm* form = op->handle_form();
-    if (op->gradient() != nullptr && (form == nullptr || !form->when_added))
+    if (op->gradient() != nullptr && op->added_as().empty())
       ExpectCovered(*op, covered, WithoutGradientCase(), "gradient case");
   }
 }
@@ -450,9 +451,11 @@ TEST(OpCoverage, EveryOpHasAGradientOrSaysThatNoneFlows) {
 
 TEST(OpCoverage, EveryOpHasACpuKernel) {
   for (const OpDef* op : OurOps()) {
-    // The executor runs what changes the flow of control itself, and nothing by reference.
-    EXPECT_NE(Kernels().HasOp(op->name(), kCpu),
-              op->flow() != FlowOp::kNone || op->handle_form() != nullptr)
+    // The executor runs what changes the flow of control itself, and nothing by reference or by
+    // another name.
+    EXPECT_NE(Kernels().HasOp(op->name(), kCpu), op->flow() != FlowOp::kNone ||
+                                                     op->handle_form() != nullptr ||
+                                                     !op->added_as().empty())
         << op->name();
   }
 }

@@ -168,6 +168,7 @@ inline const std::map<std::string, std::string>& WithoutGpuKernel() {
       {"MaxPool3DGradGrad", cpu},
       {"AvgPool3D", cpu},
       {"AvgPool3DGrad", cpu},
+      {"ParallelConcat", cpu},
       {"FractionalMaxPool", cpu},
       {"FractionalMaxPoolGrad", cpu},
       {"FractionalAvgPool", cpu},
