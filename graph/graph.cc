@@ -22,6 +22,7 @@
 #include "graph/node_check.h"
 #include "graph/op_source.h"
 #include "graph/partial_eval.h"
+#include "graph/references.h"
 #include "graph/resource_handle.h"
 #include "graph/shape_inference.h"
 #include "graph/topological_sort.h"
@@ -292,6 +293,40 @@ Status ShapeStringHandles(const OpDef& op, NodeShapeContext& context) {
   return Status();
 }
 
+// Whether the node only hands on, as a string, a handle that is a string under the other name of
+// the op that makes it (AttrsOf).
+bool HandsOnStrings(const Graph& graph, const OpDef& op, const NodeSpec& spec) {
+  const bool hands_on =
+      op.flow() != FlowOp::kNone || op.name() == "Identity" || op.name() == "RefIdentity";
+  if (!hands_on || spec.inputs.empty() || spec.attrs == nullptr ||
+      spec.attrs->GetOr<DType>("T", DT_INVALID) != DT_STRING) {
+    return false;
+  }
+  const Attrs* source = HandleAttrs(graph, spec.inputs[0]);
+  return source != nullptr && source->GetOr<bool>(kByReference, false);
+}
+
+std::shared_ptr<const Attrs> With(const std::shared_ptr<const Attrs>& attrs, std::string_view name,
+                                  AttrValue value) {
+  auto more = attrs == nullptr ? std::make_shared<Attrs>() : std::make_shared<Attrs>(*attrs);
+  more->Set(std::string(name), std::move(value));
+  return more;
+}
+
+// What a node of `name` has as a node of `op` (OpDef::AddedAs).
+std::shared_ptr<const Attrs> AttrsOf(const OpDef& op, const OpDef& name,
+                                     const std::shared_ptr<const Attrs>& attrs) {
+  auto kept = std::make_shared<Attrs>();
+  if (attrs != nullptr) {
+    for (const auto& [attr, value] : attrs->values()) {
+      if (attr.starts_with('_') || op.FindAttr(attr) != nullptr) kept->Set(attr, value);
+    }
+  }
+  const bool makes_handle = !op.outputs().empty() && op.outputs()[0].dtype == DT_RESOURCE;
+  if (makes_handle && name.outputs()[0].dtype == DT_STRING) kept->Set(kByReference, true);
+  return kept;
+}
+
 std::string Describe(const Graph& graph, const NodeSpec& spec) {
   std::string text = "node '" + std::string(spec.name) + "' (" + std::string(spec.op) + ")";
   for (size_t i = 0; i < spec.inputs.size(); ++i) {
@@ -360,6 +395,12 @@ Result<NodeId> Graph::AddNode(const NodeSpec& spec) {
   if (op == nullptr) {
     return registry_->Require(spec.op).status().WithContext(fmt::format("node '{}'", spec.name));
   }
+  if (!op->added_as().empty()) {
+    NodeSpec other = spec;
+    other.op = op->added_as();
+    other.attrs = AttrsOf(*interner_->Op(*registry_, other.op), *op, spec.attrs);
+    return AddNode(other);
+  }
   MG_RETURN_IF_ERROR(CheckNew(spec, spec.op));
   DeviceIndex device = 0;
   if (!spec.device.empty()) {
@@ -370,7 +411,12 @@ Result<NodeId> Graph::AddNode(const NodeSpec& spec) {
   SmallArray<DType, 16> types(spec.inputs.size());
   for (size_t i = 0; i < spec.inputs.size(); ++i) types[i] = dtype(spec.inputs[i]);
   const CheckedNode* checked = nullptr;
-  if (Status status = interner_->Check(*op, spec.attrs, types.span(), &checked); !status.ok()) {
+  Status status = interner_->Check(*op, spec.attrs, types.span(), &checked);
+  if (!status.ok() && HandsOnStrings(*this, *op, spec)) {
+    if (op->handle_form() != nullptr) op = interner_->Op(*registry_, op->handle_form()->op);
+    status = interner_->Check(*op, With(spec.attrs, "T", DT_RESOURCE), types.span(), &checked);
+  }
+  if (!status.ok()) {
     // Our op refuses these types; a borrowed one of that name may take them.
     const OpDef* borrowed = IsBorrowed(*op) ? nullptr : FindBorrowed(spec.op);
     if (borrowed == nullptr ||
@@ -386,7 +432,7 @@ Result<NodeId> Graph::AddNode(const NodeSpec& spec) {
   }
   NodeShapeContext context(*this, *op, spec.inputs, *checked->attrs, checked->outputs.size());
   if (op->shape() != nullptr) {
-    Status status = op->shape()(context);
+    status = op->shape()(context);
     if (status.ok() && op->handle_form() != nullptr) status = ShapeStringHandles(*op, context);
     if (!status.ok()) return status.WithContext(Describe(*this, spec));
   }

@@ -324,6 +324,10 @@ OpDef& OpDef::ByHandle(HandleForm form) {
   handle_form_ = std::move(form);
   return *this;
 }
+OpDef& OpDef::AddedAs(std::string op) {
+  added_as_ = std::move(op);
+  return *this;
+}
 OpDef& OpDef::Shape(ShapeFn fn) {
   shape_ = fn;
   return *this;
@@ -363,6 +367,20 @@ OpDef OpDef::StringReferenceForm(std::string name) const {
       arg.is_ref = true;
     }
   }
+  return op;
+}
+
+OpDef OpDef::OtherName(std::string name) const {
+  OpDef op = *this;
+  op.name_ = std::move(name);
+  op.handle_form_.reset();
+  op.added_as_ = name_;
+  for (std::vector<ArgDef>* args : {&op.inputs_, &op.outputs_}) {
+    for (ArgDef& arg : *args) {
+      if (arg.dtype == DT_RESOURCE) arg.dtype = DT_STRING;
+    }
+  }
+  if (!outputs_.empty() && outputs_[0].dtype == DT_RESOURCE) op.outputs_.resize(1, ArgDef());
   return op;
 }
 
@@ -418,6 +436,10 @@ void OpRegistry::Add(OpDef def) {
 
 void OpRegistry::AddStringReferenceForm(std::string name, std::string_view of) {
   Add(Find(of)->StringReferenceForm(std::move(name)));
+}
+
+void OpRegistry::AddOtherName(std::string name, std::string_view of) {
+  Add(Find(of)->OtherName(std::move(name)));
 }
 
 const OpDef* OpRegistry::Find(std::string_view name) const {

@@ -102,6 +102,9 @@ class OpDef {
   OpDef& InClient();
   OpDef& Flow(FlowOp flow);
   OpDef& ByHandle(HandleForm form);
+  // The op is one more name of `op`: its nodes become nodes of `op` when they are added to a graph,
+  // so that no pass meets them. Attributes that `op` lacks are left out.
+  OpDef& AddedAs(std::string op);
   OpDef& Shape(ShapeFn fn);
   OpDef& Gradient(GradientFn fn);
   OpDef& NoGradient();  // gradients do not flow through it, and that is right (Shape, ArgMax, ...)
@@ -118,6 +121,7 @@ class OpDef {
   FlowOp flow() const { return flow_; }
   // nullptr: the op has nothing to do with references.
   const HandleForm* handle_form() const { return handle_form_ ? &*handle_form_ : nullptr; }
+  const std::string& added_as() const { return added_as_; }  // "": it stays what it is
   ShapeFn shape() const { return shape_; }
   GradientFn gradient() const { return gradient_; }
   bool no_gradient() const { return no_gradient_; }
@@ -134,6 +138,9 @@ class OpDef {
   // The op `name` whose handles are references to two strings, a resource's container and name, as
   // TensorFlow's first queues, readers and tables have them.
   OpDef StringReferenceForm(std::string name) const;
+  // The op `name`, which is one more name of this one. Handles are strings there, as they were
+  // before this op came; an op that gave out a handle gave out nothing else.
+  OpDef OtherName(std::string name) const;
 
   // "MatMul(a: T, b: T) -> (product: T); transpose_a: bool = false, ..."
   std::string ToString() const;
@@ -147,6 +154,7 @@ class OpDef {
   bool known_ = true;
   FlowOp flow_ = FlowOp::kNone;
   std::optional<HandleForm> handle_form_;
+  std::string added_as_;
   ShapeFn shape_ = nullptr;
   GradientFn gradient_ = nullptr;
 };
@@ -160,6 +168,7 @@ class OpRegistry {
 
   void Add(OpDef def);  // REQUIRES: no op of that name yet
   void AddStringReferenceForm(std::string name, std::string_view of);  // REQUIRES: `of` is there
+  void AddOtherName(std::string name, std::string_view of);            // REQUIRES: `of` is there
   const OpDef* Find(std::string_view name) const;                      // nullptr if there is none
   // Unimplemented "op 'Foo' is not registered; did you mean 'Fool'?"
   Result<const OpDef*> Require(std::string_view name) const;

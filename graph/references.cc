@@ -60,12 +60,15 @@ struct Trace {
       const OpDef* form = FormOf(graph, id);
       if (form == nullptr) continue;
       if (graph.op(id).inputs().empty()) {
-        if (!fed.contains({id, 0})) variable[{id, 0}] = id;
+        if (fed.contains({id, 0})) continue;
+        variable[{id, 0}] = id;
+        if (graph.op(id).outputs()[0].is_string_handle()) strings_.insert({id, 0});
         continue;
       }
       if (graph.inputs(id).empty()) continue;  // it only stands for what is fed
       const std::vector<bool> wants = WantsReference(graph, id);
       std::vector<NodeId> taken;  // the variables of the references that it gets
+      bool strings = false;
       size_t values = 0;
       for (size_t i = 0; i < wants.size(); ++i) {
         const Endpoint input = graph.inputs(id)[i];
@@ -75,6 +78,7 @@ struct Trace {
           ++values;
         } else {
           taken.push_back(found->second);
+          strings = strings || IsStrings(input);
         }
       }
       const bool mixed = values > 0 || taken.empty();
@@ -86,13 +90,18 @@ struct Trace {
       // An update of several variables gives out the first.
       const NodeId root = one || !HandsOn(*form) ? taken[0] : kAnyVariable;
       for (size_t i = 0; i < graph.op(id).outputs().size(); ++i) {
-        if (graph.op(id).outputs()[i].is_ref) variable[{id, static_cast<int32_t>(i)}] = root;
+        if (!graph.op(id).outputs()[i].is_ref) continue;
+        const Endpoint output{id, static_cast<int32_t>(i)};
+        variable[output] = root;
+        if (strings) strings_.insert(output);
       }
     }
     FindBehind(graph, order);
   }
 
   bool IsReference(Endpoint e) const { return variable.contains(e); }
+  // Whether a reference is the handle of a queue or such, which reads as two strings.
+  bool IsStrings(Endpoint e) const { return strings_.contains(e); }
   // Whether the node runs behind one that writes a variable.
   bool IsBehindWrite(NodeId id) const { return behind_[static_cast<size_t>(id)]; }
   // What writes the variable of a reference.
@@ -140,6 +149,7 @@ struct Trace {
     }
   }
 
+  std::set<Endpoint> strings_;
   std::map<NodeId, std::vector<NodeId>> writers_;  // by variable
   std::vector<bool> behind_;                       // by node
 };
@@ -229,23 +239,25 @@ class Replacer {
     return id;
   }
 
-  // Of a variable, not of a queue.
-  Status CheckReadable(Endpoint e) const {
-    const NodeId root = trace_.variable.at(e);
-    if (root == kAnyVariable || !graph_.op(root).outputs()[0].is_string_handle()) return Status();
-    return Unimplemented(graph_.NodeText(root) +
-                         ": its handle is for ops on it alone, and has no value to read or fetch");
+  // A node that reads the reference: the variable's value, or the container and name of a queue.
+  Result<NodeId> AddRead(const std::string& name, Endpoint e, std::vector<NodeId> controls,
+                         NodeId where) {
+    const Handle& handle = handles_.at(e);
+    if (handle.after >= 0) controls.push_back(handle.after);
+    const bool strings = trace_.IsStrings(e);
+    Attrs attrs;
+    if (!strings) attrs.Set("dtype", graph_.dtype(e));
+    MG_ASSIGN_OR_RETURN(const NodeId id,
+                        Add(name, strings ? "_HandleStrings" : "ReadVariableOp", {{handle.tensor}},
+                            std::move(controls), std::move(attrs), where));
+    out_.SetShape({id, 0}, graph_.shape(e));
+    return id;
   }
 
   // The value of a reference behind the nodes `controls` of out_.
   Result<Endpoint> ReadBehind(Endpoint e, std::vector<NodeId> controls) {
-    MG_RETURN_IF_ERROR(CheckReadable(e));
-    const Handle& handle = handles_.at(e);
-    if (handle.after >= 0) controls.push_back(handle.after);
     MG_ASSIGN_OR_RETURN(const NodeId id,
-                        Add(FreshName(e.node, "/_read"), "ReadVariableOp", {{handle.tensor}},
-                            std::move(controls), {{"dtype", graph_.dtype(e)}}, e.node));
-    out_.SetShape({id, 0}, graph_.shape(e));
+                        AddRead(FreshName(e.node, "/_read"), e, std::move(controls), e.node));
     return Endpoint{id, 0};
   }
 
@@ -351,13 +363,8 @@ class Replacer {
 
   Status CopyAsRead(NodeId id) {
     const Endpoint input = graph_.inputs(id)[0];
-    MG_RETURN_IF_ERROR(CheckReadable(input));
-    const Handle& handle = handles_.at(input);
-    std::vector<NodeId> controls = MovedControls(id);
-    if (handle.after >= 0) controls.push_back(handle.after);
     MG_ASSIGN_OR_RETURN(const NodeId read,
-                        Add(std::string(graph_.name(id)), "ReadVariableOp", {{handle.tensor}},
-                            std::move(controls), {{"dtype", graph_.dtype({id, 0})}}, id));
+                        AddRead(std::string(graph_.name(id)), input, MovedControls(id), id));
     out_.SetShape({read, 0}, graph_.shape({id, 0}));
     moved_[Index(id)] = read;
     aliases_[{id, 0}] = input;

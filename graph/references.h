@@ -20,7 +20,7 @@
 //
 // The first queues, readers, tables, stacks and accumulators of TensorFlow give their handles as
 // references to two strings (OpDef::StringReferenceForm). They are replaced in the same way, by the
-// ops whose handles are resources; the strings cannot be read.
+// ops whose handles are resources; who reads the strings reads them by a _HandleStrings.
 #pragma once
 
 #include <span>

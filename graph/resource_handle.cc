@@ -13,8 +13,9 @@ int HandedOn(const Graph& graph, Endpoint output) {
   return first ? 0 : -1;
 }
 
-// The attributes of the node that tells about the handle; nullptr if it is no handle.
-const Attrs* Source(const Graph& graph, Endpoint handle) {
+}  // namespace
+
+const Attrs* HandleAttrs(const Graph& graph, Endpoint handle) {
   constexpr int kMostPassed = 1000;  // each node that reads it may ask
   int input = HandedOn(graph, handle);
   for (int i = 0; input >= 0; ++i) {
@@ -25,10 +26,8 @@ const Attrs* Source(const Graph& graph, Endpoint handle) {
   return graph.dtype(handle) == DT_RESOURCE ? &graph.attrs(handle.node) : nullptr;
 }
 
-}  // namespace
-
 PartialShape HandleShape(const Graph& graph, Endpoint handle) {
-  const Attrs* attrs = Source(graph, handle);
+  const Attrs* attrs = HandleAttrs(graph, handle);
   if (attrs == nullptr) return PartialShape();
   const auto shapes = attrs->GetOr<std::vector<PartialShape>>("_handle_shapes", {});
   if (shapes.size() == 1) return shapes.front();
@@ -37,7 +36,7 @@ PartialShape HandleShape(const Graph& graph, Endpoint handle) {
 }
 
 DType HandleDType(const Graph& graph, Endpoint handle) {
-  const Attrs* attrs = Source(graph, handle);
+  const Attrs* attrs = HandleAttrs(graph, handle);
   if (attrs == nullptr) return DT_INVALID;
   const auto types = attrs->GetOr<std::vector<DType>>("_handle_dtypes", {});
   return types.size() == 1 ? types.front() : attrs->GetOr<DType>("dtype", DT_INVALID);

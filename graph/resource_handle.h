@@ -7,6 +7,8 @@
 
 namespace monograph {
 
+// The attributes of the node that tells about the handle; nullptr if it is no handle.
+const Attrs* HandleAttrs(const Graph& graph, Endpoint handle);
 // Of unknown rank where nothing is known.
 PartialShape HandleShape(const Graph& graph, Endpoint handle);
 // DT_INVALID where nothing is known.

@@ -88,9 +88,13 @@ std::string GradientText(const OpDef& op) {
   return op.no_gradient() ? "none flows" : "no";
 }
 
+const std::string& WithoutOtherName(const OpDef& op) {
+  return op.added_as().empty() ? op.name() : op.added_as();
+}
+
 // What computes in place of an op by references, or the op itself.
 const std::string& ComputedBy(const OpDef& op) {
-  return op.handle_form() != nullptr ? op.handle_form()->op : op.name();
+  return op.handle_form() != nullptr ? op.handle_form()->op : WithoutOtherName(op);
 }
 
 // One row.
@@ -111,7 +115,7 @@ class Row {
 
 std::string OurRow(std::string_view family, const OpDef& op, bool call) {
   const std::string types = KernelTypes(op, DefaultRegistries().kernels, kCpu);
-  const char* const gpu = GpuTypes(op.name());
+  const char* const gpu = GpuTypes(WithoutOtherName(op));
   std::string devices = "CPU";
   if (gpu != nullptr) devices += types == gpu ? ", GPU" : ", GPU (" + std::string(gpu) + ")";
   return Row(family, op.name())

@@ -281,6 +281,21 @@ Status ConcatGradientOf(GradientContext& c, int first, int axis_input) {
   return Status();
 }
 
+// Rows of one shape, of which the attribute tells.
+Status ParallelConcatShape(ShapeContext& c) {
+  PartialShape shape = c.attr<PartialShape>("shape");
+  if (!shape.fully_known()) return InvalidArgument("shape attr must be fully defined.");
+  if (shape.rank() == 0 || shape.dim(0) != c.num_inputs()) {
+    return InvalidArgument("shape attr is " + shape.ToString() + ", there are " +
+                           std::to_string(c.num_inputs()) + " rows");
+  }
+  c.set_output(0, shape);
+  shape.set_dim(0, 1);
+  for (int i = 0; i < c.num_inputs(); ++i)
+    MG_RETURN_IF_ERROR(PartialShape::Merge(shape, c.input(i)).status());
+  return Status();
+}
+
 Status ConcatV2Gradient(GradientContext& c) { return ConcatGradientOf(c, 0, c.num_inputs() - 1); }
 Status OldConcatGradient(GradientContext& c) { return ConcatGradientOf(c, 1, 0); }
 
@@ -335,6 +350,14 @@ void Define(OpRegistry* registry) {
                     .Attr("T: type")
                     .Shape(OldConcatShape)
                     .Gradient(OldConcatGradient));
+  registry->Add(OpDef("ParallelConcat")
+                    .Input("values: N * T")
+                    .Output("output: T")
+                    .Attr("N: int >= 1")
+                    .Attr("T: type")
+                    .Attr("shape: shape")
+                    .Shape(ParallelConcatShape)
+                    .NoGradient());
   registry->Add(OpDef("ConcatOffset")
                     .Input("concat_dim: int32")
                     .Input("shape: N * shape_type")

@@ -39,6 +39,7 @@ void RegisterCpu(KernelRegistry* registry) {
   AddForCopiedTypes<ConcatKernel<HostMoves>>(registry, {.op = "ConcatV2", .host_args = {"axis"}});
   AddForCopiedTypes<ConcatKernel<HostMoves>>(registry,
                                              {.op = "Concat", .host_args = {"concat_dim"}});
+  AddForCopiedTypes<ConcatKernel<HostMoves>>(registry, {.op = "ParallelConcat"});
   registry->Add<ConcatOffsetKernel<int32_t>>({.op = "ConcatOffset",
                                               .types = {{"shape_type", DT_INT32}},
                                               .host_args = {"concat_dim", "shape", "offset"},

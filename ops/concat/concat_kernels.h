@@ -19,16 +19,23 @@ struct Around {
   }
 };
 
+// Also Concat, whose axis is the first input, and ParallelConcat, whose axis is 0.
 template <typename Moves>
-class ConcatKernel : public Kernel {  // also Concat, whose axis is the first input
+class ConcatKernel : public Kernel {
  public:
-  explicit ConcatKernel(const KernelConstruction& k) : first_(k.op() == "Concat" ? 1 : 0) {}
+  explicit ConcatKernel(const KernelConstruction& k)
+      : first_(k.op() == "Concat" ? 1 : 0), has_axis_(k.op() != "ParallelConcat") {}
   Status Compute(KernelContext& c) override {
-    const int n = c.num_inputs() - 1;
+    const int n = c.num_inputs() - (has_axis_ ? 1 : 0);
     const std::span<const Tensor> values =
         c.inputs().subspan(static_cast<size_t>(first_), static_cast<size_t>(n));
     Shape shape = values[0].shape();
-    MG_ASSIGN_OR_RETURN(const int axis, AxisOf(c.input(first_ == 0 ? n : 0), shape.rank()));
+    int axis = 0;
+    if (has_axis_) {
+      MG_ASSIGN_OR_RETURN(axis, AxisOf(c.input(first_ == 0 ? n : 0), shape.rank()));
+    } else if (shape.rank() == 0 || shape[0] != 1) {
+      return InvalidArgument("Size of first dimension must be 1, not that of " + shape.ToString());
+    }
     int64_t total = 0;
     for (int i = 0; i < n; ++i) {
       Shape other = values[static_cast<size_t>(i)].shape();
@@ -56,6 +63,7 @@ class ConcatKernel : public Kernel {  // also Concat, whose axis is the first in
 
  private:
   const int first_;
+  const bool has_axis_;
 };
 
 // Gives output i the part of `sizes[i]` along `axis`.

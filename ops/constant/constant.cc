@@ -221,12 +221,14 @@ void Define(OpRegistry* registry) {
                     .Attr("dtype: type")
                     .Shape(ConstShape)
                     .NoGradient());
+  registry->AddOtherName("HostConst", "Const");
   registry->Add(OpDef("Placeholder")
                     .Output("output: dtype")
                     .Attr("dtype: type")
                     .Attr("shape: shape = { unknown_rank: true }")
                     .Shape(PlaceholderShape)
                     .NoGradient());
+  registry->AddOtherName("PlaceholderV2", "Placeholder");
   registry->Add(OpDef("PlaceholderWithDefault")
                     .Input("input: dtype")
                     .Output("output: dtype")

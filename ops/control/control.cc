@@ -104,6 +104,8 @@ void Define(OpRegistry* registry) {
                     .ReadsOnly()
                     .Shape(UnchangedShape)
                     .Gradient(IdentityGradient));
+  for (const char* name : {"DebugGradientIdentity", "GuaranteeConst"})
+    registry->AddOtherName(name, "Identity");
   registry->Add(OpDef("IdentityN")
                     .Input("input: T")
                     .Output("output: T")

@@ -256,6 +256,8 @@ void Define(OpRegistry* registry) {
                     .Attr("Tindex: {int32, int64} = DT_INT64")
                     .Shape(BandPartShape)
                     .Gradient(BandPartGradient));
+  for (const std::string name : {"Diag", "DiagPart", "SetDiag", "BandPart"})
+    registry->AddOtherName("BatchMatrix" + name, "Matrix" + name);
   registry->Add(OpDef("Diag")
                     .Input("diagonal: T")
                     .Output("output: T")

@@ -217,6 +217,7 @@ void Define(OpRegistry* registry) {
                 "complex128, half, uint32, uint64, variant}")
           .Shape(MergeAllShape)
           .Gradient(AddNGradient));
+  registry->Add(registry->Find("AddN")->OtherName("AccumulateNV2").Attr("shape: shape"));
 
   registry->Add(Unary(
       "Neg", "{bfloat16, half, float, double, int8, int16, int32, int64, complex64, complex128}",

@@ -95,6 +95,9 @@ Output Zeta(const Scope& scope, const Output& x, const Output& q);
 Output Igamma(const Scope& scope, const Output& a, const Output& x);
 Output Igammac(const Scope& scope, const Output& a, const Output& x);
 Output IgammaGradA(const Scope& scope, const Output& a, const Output& x);
+// The regularised incomplete beta function. Each of a, b and x is a scalar or has the shape of the
+// others that are none. No gradient flows to a and b.
+Output Betainc(const Scope& scope, const Output& a, const Output& b, const Output& x);
 
 // Integers, bit by bit. A shift by less than 0 bits is one by 0, by too many one by all but one;
 // RightShift keeps the sign.

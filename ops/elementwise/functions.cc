@@ -80,6 +80,10 @@ MG_UNARY(Invert)
 MG_UNARY(PopulationCount)
 #undef MG_UNARY
 
+Output Betainc(const Scope& scope, const Output& a, const Output& b, const Output& x) {
+  return OpBuilder(scope, "Betainc").Input(a).Input(b).Input(x).BuildOutput();
+}
+
 Output ClipByValue(const Scope& scope, const Output& t, const Output& low, const Output& high) {
   return OpBuilder(scope, "ClipByValue").Input(t).Input(low).Input(high).BuildOutput();
 }
@@ -249,6 +253,34 @@ Status IgammaGradient(GradientContext& c) {
 }
 Status IgammacGradient(GradientContext& c) {
   SetIncompleteGamma(c, Neg(c.scope(), c.grad(0)));
+  return Status();
+}
+
+// dx = x^(a-1) (1-x)^(b-1) / B(a, b): of logarithms, as above.
+Status BetaincGradient(GradientContext& c) {
+  const Scope& s = c.scope();
+  const Output a = c.input(0), b = c.input(1), x = c.input(2);
+  const Output one = Number(c, 1);
+  const Output log_beta = Sub(s, Add(s, Lgamma(s, a), Lgamma(s, b)), Lgamma(s, Add(s, a, b)));
+  const Output powers = Add(s, Xlog1py(s, Sub(s, b, one), Neg(s, x)), Xlogy(s, Sub(s, a, one), x));
+  const Output by_x = Mul(s, c.grad(0), Exp(s, Sub(s, powers, log_beta)));
+  c.set_grad(2, SumToShapeOf(s, by_x, x, c.output(0)));
+  return Status();
+}
+
+// What is no scalar has the shape of the result.
+Status BetaincShape(ShapeContext& c) {
+  PartialShape shape = PartialShape::Scalar();
+  bool known = true;
+  for (int i = 0; i < 3; ++i) {
+    const PartialShape& input = c.input(i);
+    known = known && input.known_rank();
+    if (!input.known_rank() || input.rank() == 0) continue;
+    if (shape.rank() == 0) shape = input;
+    MG_ASSIGN_OR_RETURN(shape, PartialShape::Merge(shape, input));
+  }
+  // One of unknown rank may be a scalar, too.
+  c.set_output(0, known || shape.rank() > 0 ? shape : PartialShape());
   return Status();
 }
 
@@ -440,6 +472,14 @@ void DefineFunctions(OpRegistry* registry) {
   registry->Add(Named("Igamma", "a", "x", "z", MG_OP_FLOAT_TYPES, IgammaGradient));
   registry->Add(Named("Igammac", "a", "x", "z", MG_OP_FLOAT_TYPES, IgammacGradient));
   registry->Add(Named("IgammaGradA", "a", "x", "z", "{float, double}", nullptr));
+  registry->Add(OpDef("Betainc")
+                    .Input("a: T")
+                    .Input("b: T")
+                    .Input("x: T")
+                    .Output("z: T")
+                    .Attr("T: {float, double}")
+                    .Shape(BetaincShape)
+                    .Gradient(BetaincGradient));
   registry->Add(
       Named("Cross", "a", "b", "product", MG_OP_REAL_TYPES, CrossGradient).Shape(CrossShape));
   registry->Add(OpDef("ApproximateEqual")

@@ -4,6 +4,7 @@
 // double for floats too.
 #include <math.h>  // lgamma_r
 
+#include <boost/math/special_functions/beta.hpp>
 #include <boost/math/special_functions/digamma.hpp>
 #include <boost/math/special_functions/erf.hpp>
 #include <boost/math/special_functions/gamma.hpp>
@@ -168,6 +169,41 @@ struct IgammaGradAFn {
   }
 };
 
+// The part of the beta function's integral up to x; of scalars and tensors of one shape.
+template <typename T>
+class BetaincKernel : public Kernel {
+ public:
+  explicit BetaincKernel(const KernelConstruction&) {}
+  Status Compute(KernelContext& c) override {
+    Shape shape;
+    for (int i = 0; i < 3; ++i) {
+      const Shape& own = c.input(i).shape();
+      if (own.rank() == 0) continue;
+      if (shape.rank() > 0 && !(own == shape)) {
+        return InvalidArgument("Shapes of a, b and x are inconsistent: " + shape.ToString() +
+                               " and " + own.ToString());
+      }
+      shape = own;
+    }
+    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, shape));
+    const T *a = c.input(0).data<T>(), *b = c.input(1).data<T>(), *x = c.input(2).data<T>();
+    const auto step = [&](int i) -> int64_t { return c.input(i).shape().rank() == 0 ? 0 : 1; };
+    const int64_t a_step = step(0), b_step = step(1), x_step = step(2);
+    T* to = out->data<T>();
+    c.ParallelFor(shape.elements(), 4000, [=](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i)
+        to[i] = Value(a[i * a_step], b[i * b_step], x[i * x_step]);
+    });
+    return Status();
+  }
+
+ private:
+  static T Value(T a, T b, T x) {
+    if (!(a > 0 && b > 0 && x >= 0 && x <= 1)) return kNaN<T>;
+    return bm::ibeta(a, b, x, Quiet());
+  }
+};
+
 }  // namespace
 
 void RegisterSpecialFunctions(KernelRegistry* r) {
@@ -181,6 +217,8 @@ void RegisterSpecialFunctions(KernelRegistry* r) {
   AddBinary<IgammaFn, 4000, nullptr, MG_FLOATS>(r, "Igamma");
   AddBinary<IgammacFn, 4000, nullptr, MG_FLOATS>(r, "Igammac");
   AddBinary<IgammaGradAFn, 4000, nullptr, float, double>(r, "IgammaGradA");
+  r->Add<BetaincKernel<float>>({.op = "Betainc", .types = {{"T", DT_FLOAT}}});
+  r->Add<BetaincKernel<double>>({.op = "Betainc", .types = {{"T", DT_DOUBLE}}});
 }
 
 }  // namespace monograph::ops::elementwise

@@ -8,6 +8,7 @@
 #include "graph/gradients.h"
 #include "graph/shape_inference.h"
 #include "ops/dims.h"
+#include "ops/pool/fractional_pool.h"
 #include "ops/types.h"
 #include "ops/window.h"
 
@@ -539,6 +540,7 @@ void Define(OpRegistry* registry) {
   DefineV2(registry);
   DefineArgmax(registry);
   DefineVolumes(registry);
+  DefineFractional(registry);
 }
 
 }  // namespace ops::pool

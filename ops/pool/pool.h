@@ -51,4 +51,26 @@ MaxPoolWithArgmaxOutputs MaxPoolWithArgmax(const Scope& scope, Output input,
                                            const std::vector<int64_t>& strides,
                                            const std::string& padding);
 
+// Pooling over cells of k or k + 1 rows and columns, which are drawn at random (Graham, "Fractional
+// Max-Pooling"); k is the whole part of the ratio.
+struct FractionalPoolOptions {
+  bool pseudo_random = false;  // draws one number for the rows and one for the columns
+  bool overlapping = false;    // a cell has the first row and column of the next ones, too
+  bool deterministic = false;  // every run has the same cells; a seed needs it
+  int64_t seed = 0, seed2 = 0;
+};
+struct FractionalPoolOutputs {
+  Output output;
+  // int64: where the rows' and columns' cells begin, and the size of the image behind.
+  Output row_pooling_sequence, col_pooling_sequence;
+};
+// Of images in NHWC; `pooling_ratio` has four numbers, 1 for batch and channels, the others 1 or
+// more: image over result, rounded down.
+FractionalPoolOutputs FractionalMaxPool(const Scope& scope, const Output& value,
+                                        const std::vector<float>& pooling_ratio,
+                                        const FractionalPoolOptions& options = {});
+FractionalPoolOutputs FractionalAvgPool(const Scope& scope, const Output& value,
+                                        const std::vector<float>& pooling_ratio,
+                                        const FractionalPoolOptions& options = {});
+
 }  // namespace monograph

@@ -17,8 +17,9 @@
 
 namespace monograph::ops::pool {
 
-void RegisterArgmax(KernelRegistry* registry);   // argmax_pool_cpu.cc
-void RegisterVolumes(KernelRegistry* registry);  // volume_pool_cpu.cc
+void RegisterArgmax(KernelRegistry* registry);      // argmax_pool_cpu.cc
+void RegisterFractional(KernelRegistry* registry);  // fractional_pool_cpu.cc
+void RegisterVolumes(KernelRegistry* registry);     // volume_pool_cpu.cc
 
 namespace {
 
@@ -290,6 +291,7 @@ void RegisterCpu(KernelRegistry* registry) {
   MG_FLOAT_TYPES(ADD)
 #undef ADD
   RegisterArgmax(registry);
+  RegisterFractional(registry);
   RegisterVolumes(registry);
 }
 

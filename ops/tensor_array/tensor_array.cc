@@ -1,6 +1,7 @@
-// Definitions of TensorFlow's TensorArray ops (the third version, which has resource handles), and
-// the functions that add them to a graph. What is known of the shape of elements comes from the
-// array's node, as far as the graph sees it from the handle (handle_shape).
+// Definitions of TensorFlow's TensorArray ops, and the functions that add them to a graph. Nodes of
+// the first two versions, whose handles were strings, become nodes of the third. What is known of
+// the shape of elements comes from the array's node, as far as the graph sees it from the handle
+// (handle_shape).
 #include "ops/tensor_array/tensor_array.h"
 
 #include "graph/gradients.h"
@@ -143,6 +144,13 @@ Status ScatterShape(ShapeContext& c) {
   if (!value.known_rank() || value.rank() == 0) return Status();
   return PartialShape::Merge(c.handle_shape(0), PartialShape(value.dims().subspan(1))).status();
 }
+Status PackShape(ShapeContext& c) {
+  MG_ASSIGN_OR_RETURN(
+      const PartialShape element,
+      PartialShape::Merge(c.attr<PartialShape>("element_shape"), c.handle_shape(0)));
+  c.set_output(0, Prepended(-1, element));
+  return Status();
+}
 Status SplitShape(ShapeContext& c) {
   c.set_output(0, PartialShape::Scalar());
   return c.WithRank(2, 1).status();
@@ -176,6 +184,21 @@ Status ReadGradient(GradientContext& c) {
 Status GatherGradient(GradientContext& c) {
   const TensorArrayOutputs array = ArrayOfGradients(c, c.input(2));
   c.set_grad(2, TensorArrayScatter(c.scope(), array.handle, c.input(1), c.grad(0), array.flow));
+  return Status();
+}
+Status PackGradient(GradientContext& c) {
+  const TensorArrayOutputs array = ArrayOfGradients(c, c.input(1));
+  c.set_grad(1, Node(c.scope(), "TensorArrayUnpack", {array.handle, c.grad(0), array.flow}));
+  return Status();
+}
+Status UnpackGradient(GradientContext& c) {
+  const TensorArrayOutputs array = ArrayOfGradients(c, c.grad(0));
+  c.set_grad(1, OpBuilder(c.scope(), "TensorArrayPack")
+                    .Input(array.handle)
+                    .Input(array.flow)
+                    .Attr("dtype", c.input(1).dtype())
+                    .BuildOutput());
+  c.set_grad(2, c.grad(0));
   return Status();
 }
 Status ScatterGradient(GradientContext& c) {
@@ -304,6 +327,30 @@ void Define(OpRegistry* registry) {
                     .Stateful()
                     .Shape(NoOutputs)
                     .NoGradient());
+  // Of the first version alone: a gather of all elements, a scatter to all.
+  registry->Add(OpDef("TensorArrayPack")
+                    .Input("handle: resource")
+                    .Input("flow_in: float")
+                    .Output("value: dtype")
+                    .Attr("dtype: type")
+                    .Attr("element_shape: shape = { unknown_rank: true }")
+                    .Stateful()
+                    .Shape(PackShape)
+                    .Gradient(PackGradient));
+  registry->Add(OpDef("TensorArrayUnpack")
+                    .Input("handle: resource")
+                    .Input("value: T")
+                    .Input("flow_in: float")
+                    .Output("flow_out: float")
+                    .Attr("T: type")
+                    .Stateful()
+                    .Shape(ScalarShape)
+                    .Gradient(UnpackGradient));
+  for (const std::string op :
+       {"", "Grad", "Write", "Read", "Gather", "Scatter", "Concat", "Split", "Size", "Close"}) {
+    const std::string name = "TensorArray" + op;
+    for (const char* version : {"", "V2"}) registry->AddOtherName(name + version, name + "V3");
+  }
 }
 
 }  // namespace ops::tensor_array

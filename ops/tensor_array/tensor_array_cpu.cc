@@ -188,6 +188,14 @@ Status GiveNoRows(KernelContext& c, const PartialShape& rest, const std::string&
   return JoinRows(c, 0, {}, dims);
 }
 
+Result<Tensor> AllIndices(KernelContext& c, int32_t count) {
+  MG_ASSIGN_OR_RETURN(Tensor indices, c.AllocateTemp(DT_INT32, Shape{count}));
+  std::iota(indices.data<int32_t>(), indices.data<int32_t>() + count, 0);
+  return indices;
+}
+
+// `kAll`: TensorArrayPack, which takes no indices.
+template <bool kAll>
 class GatherKernel : public Kernel {
  public:
   explicit GatherKernel(const KernelConstruction& k)
@@ -197,8 +205,14 @@ class GatherKernel : public Kernel {
     c.AllowCancel();
     MG_ASSIGN_OR_RETURN(const std::shared_ptr<TensorArrayResource> array, FindToRead(c, dtype_));
     MG_RETURN_IF_ERROR(array->NarrowElementShape(element_shape_));
-    MG_RETURN_IF_ERROR(CheckVector(c.input(1), "indices"));
-    const auto indices = c.input(1).values<int32_t>();
+    Tensor all;
+    if constexpr (kAll) {
+      MG_ASSIGN_OR_RETURN(const int32_t size, array->ConcatSize());
+      MG_ASSIGN_OR_RETURN(all, AllIndices(c, size));
+    } else {
+      MG_RETURN_IF_ERROR(CheckVector(c.input(1), "indices"));
+    }
+    const auto indices = (kAll ? std::as_const(all) : c.input(1)).values<int32_t>();
     if (indices.empty()) return GiveNoRows(c, element_shape_, "element shape", "packing");
     MG_ASSIGN_OR_RETURN(const std::shared_ptr<void> room, RoomForTensors(indices.size()));
     MG_ASSIGN_OR_RETURN(const std::vector<Tensor> values, array->Read(c, indices));
@@ -236,12 +250,11 @@ class ConcatKernel : public Kernel {
     MG_ASSIGN_OR_RETURN(const int32_t size, array->ConcatSize());
     MG_ASSIGN_OR_RETURN(Tensor * lengths, c.AllocateOutput(1, Shape{size}));
     if (size == 0) return GiveNoRows(c, rest_, "element_shape_except0", "concatenating");
-    MG_ASSIGN_OR_RETURN(Tensor indices, c.AllocateTemp(DT_INT32, Shape{size}));
-    std::iota(indices.data<int32_t>(), indices.data<int32_t>() + size, 0);
+    MG_ASSIGN_OR_RETURN(const Tensor indices, AllIndices(c, size));
     MG_ASSIGN_OR_RETURN(const std::shared_ptr<void> room,
                         RoomForTensors(static_cast<size_t>(size)));
     MG_ASSIGN_OR_RETURN(const std::vector<Tensor> values,
-                        array->Read(c, std::as_const(indices).values<int32_t>()));
+                        array->Read(c, indices.values<int32_t>()));
     Shape rest;
     int64_t rows = 0;
     Looks looks(c);
@@ -279,26 +292,40 @@ class ConcatKernel : public Kernel {
   const PartialShape rest_;
 };
 
+// `kAll`: TensorArrayUnpack, which takes no indices.
+template <bool kAll>
 class ScatterKernel : public Kernel {
  public:
   explicit ScatterKernel(const KernelConstruction&) {}
   Status Compute(KernelContext& c) override {
     c.AllowCancel();
-    const Tensor &indices = c.input(1), &value = c.input(2);
+    const Tensor& value = c.input(kAll ? 1 : 2);
     MG_ASSIGN_OR_RETURN(const std::shared_ptr<TensorArrayResource> array, FindToWrite(c, value));
     if (value.shape().rank() == 0) {
       return InvalidArgument(
           "Input value for unpack must be at least a vector but received shape: " +
           value.shape().ToString());
     }
-    MG_RETURN_IF_ERROR(CheckVector(indices, "indices"));
-    const auto where = indices.values<int32_t>();
-    const auto rows = static_cast<int64_t>(where.size());
-    if (rows != value.shape().dim(0)) {
-      return InvalidArgument("Expected len(indices) == values.shape[0], but saw: " +
-                             std::to_string(rows) + " vs. " + std::to_string(value.shape().dim(0)));
-    }
+    const int64_t rows = value.shape().dim(0);
     MG_ASSIGN_OR_RETURN(int32_t size, array->Size());
+    Tensor all;
+    if constexpr (kAll) {
+      if (rows < size || (rows > size && !array->dynamic_size())) {
+        return InvalidArgument("TensorArray's size is not equal to the size of tensor_value (" +
+                               std::to_string(size) + " vs. " + std::to_string(rows) +
+                               "), and the TensorArray is not marked as dynamically resizeable");
+      }
+      if (rows > std::numeric_limits<int32_t>::max())
+        return InvalidArgument("a TensorArray cannot have " + std::to_string(rows) + " elements");
+      MG_ASSIGN_OR_RETURN(all, AllIndices(c, static_cast<int32_t>(rows)));
+    } else {
+      MG_RETURN_IF_ERROR(CheckVector(c.input(1), "indices"));
+    }
+    const auto where = (kAll ? std::as_const(all) : c.input(1)).values<int32_t>();
+    if (static_cast<int64_t>(where.size()) != rows) {
+      return InvalidArgument("Expected len(indices) == values.shape[0], but saw: " +
+                             std::to_string(where.size()) + " vs. " + std::to_string(rows));
+    }
     const int32_t last = rows == 0 ? -1 : *std::max_element(where.begin(), where.end());
     if (last >= size && !array->dynamic_size()) {
       return InvalidArgument("Max scatter index must be < array size (" + std::to_string(last) +
@@ -318,7 +345,7 @@ class ScatterKernel : public Kernel {
     }
     MG_RETURN_IF_ERROR(array->Mark(std::max(size, last + 1)));
     MG_RETURN_IF_ERROR(array->Write(c, where, values));
-    c.set_output(0, c.input(3));
+    c.set_output(0, c.input(kAll ? 2 : 3));
     return Status();
   }
 };
@@ -414,8 +441,10 @@ void RegisterCpu(KernelRegistry* registry) {
   AddHandleKernel<GradientKernel>(registry, "TensorArrayGradWithShape", kMovesRows);
   AddHandleKernel<WriteKernel>(registry, "TensorArrayWriteV3");
   AddHandleKernel<ReadKernel>(registry, "TensorArrayReadV3");
-  AddHandleKernel<GatherKernel>(registry, "TensorArrayGatherV3", kMovesRows);
-  AddHandleKernel<ScatterKernel>(registry, "TensorArrayScatterV3", kMovesRows);
+  AddHandleKernel<GatherKernel<false>>(registry, "TensorArrayGatherV3", kMovesRows);
+  AddHandleKernel<GatherKernel<true>>(registry, "TensorArrayPack", kMovesRows);
+  AddHandleKernel<ScatterKernel<false>>(registry, "TensorArrayScatterV3", kMovesRows);
+  AddHandleKernel<ScatterKernel<true>>(registry, "TensorArrayUnpack", kMovesRows);
   AddHandleKernel<ConcatKernel>(registry, "TensorArrayConcatV3", kMovesRows);
   AddHandleKernel<SplitKernel>(registry, "TensorArraySplitV3", kMovesRows);
   AddHandleKernel<SizeKernel>(registry, "TensorArraySizeV3");

@@ -120,6 +120,7 @@ void Define(OpRegistry* registry) {
                     .Attr("Tperm: {int32, int64} = DT_INT32")
                     .Shape(TransposeShape)
                     .Gradient(TransposeGradient));
+  registry->AddOtherName("ConjugateTranspose", "Transpose");  // there are no complex numbers
   registry->Add(OpDef("InvertPermutation")
                     .Input("x: T")
                     .Output("y: T")

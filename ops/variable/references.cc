@@ -140,6 +140,7 @@ void DefineReferences(OpRegistry* registry) {
                     .Shape(UnchangedShape)
                     .NoGradient()
                     .ByHandle({"Identity", {{"T", ""}}}));
+  registry->AddOtherName("DebugGradientRefIdentity", "RefIdentity");
   registry->Add(Declares("TemporaryVariable", DeclaredShape)
                     .Attr("var_name: string = ''")
                     .ByHandle({"_TemporaryVariable", {}}));

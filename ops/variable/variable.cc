@@ -97,6 +97,11 @@ Status ReadShape(ShapeContext& c) {
   return Status();
 }
 
+Status HandleStringsShape(ShapeContext& c) {
+  c.set_output(0, PartialShape{2});
+  return Status();
+}
+
 Status AssignShape(ShapeContext& c) {
   const bool any =
       c.attrs().GetOr<bool>(kByReference, false) && !c.attrs().GetOr<bool>("validate_shape", true);
@@ -149,6 +154,13 @@ void Define(OpRegistry* registry) {
                     .Stateful()
                     .ReadsOnly()
                     .Shape(ScalarShape)
+                    .NoGradient());
+  registry->Add(OpDef("_HandleStrings")  // graph/references.h
+                    .Input("resource: resource")
+                    .Output("value: string")
+                    .Stateful()
+                    .ReadsOnly()
+                    .Shape(HandleStringsShape)
                     .NoGradient());
   registry->Add(OpDef("ReadVariableOp")
                     .Input("resource: resource")

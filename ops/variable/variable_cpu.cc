@@ -59,6 +59,19 @@ class VarHandleKernel : public Kernel {
   Tensor handle_;
 };
 
+class HandleStringsKernel : public Kernel {
+ public:
+  explicit HandleStringsKernel(const KernelConstruction&) {}
+
+  Status Compute(KernelContext& c) override {
+    MG_ASSIGN_OR_RETURN(const ResourceHandle* handle, HandleOf(c, 0));
+    MG_ASSIGN_OR_RETURN(Tensor * strings, c.AllocateOutput(0, Shape{2}));
+    strings->strings()[0] = handle->container;
+    strings->strings()[1] = handle->name;
+    return Status();
+  }
+};
+
 class ReadKernel : public Kernel {
  public:
   explicit ReadKernel(const KernelConstruction& k) : dtype_(k.attr<DType>("dtype")) {}
@@ -237,6 +250,8 @@ void RegisterCpu(KernelRegistry* registry) {
   RegisterTemporaries(registry);
   registry->Add<VarHandleKernel>(
       {.op = "VarHandleOp", .host_args = {"resource"}, .cost = KernelCost::kCheap});
+  registry->Add<HandleStringsKernel>(
+      {.op = "_HandleStrings", .host_args = {"resource"}, .cost = KernelCost::kCheap});
   registry->Add<ReadKernel>(
       {.op = "ReadVariableOp", .host_args = {"resource"}, .cost = KernelCost::kCheap});
   registry->Add<AssignKernel<HostMoves, false>>(

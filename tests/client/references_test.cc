@@ -6,8 +6,10 @@
 
 #include "client/registries.h"
 #include "client/session.h"
+#include "graph/gradients.h"
 #include "graph/graph.pb.h"
 #include "graph/graph_def.h"
+#include "graph/scope.h"
 #include "tests/temporary_folder.h"
 
 namespace monograph {
@@ -128,6 +130,14 @@ TEST_F(ReferencesTest, WithoutUpdatesInTheStepAllReadersShareOneRead) {
   EXPECT_THAT(Fetch("product:0"), ElementsAre(11, 44));
 }
 
+TEST_F(ReferencesTest, ADebugIdentityOfAReferenceIsTheVariable) {
+  Load(WithVariable() + Node("debug", "DebugGradientRefIdentity", {"w"}, Type("T")) +
+       Node("through", "AssignAdd", {"debug", "more"}, Type("T")));
+  EXPECT_THAT(Fetch("init:0"), ElementsAre(1, 2));
+  EXPECT_THAT(Fetch("through:0"), ElementsAre(11, 22));
+  EXPECT_THAT(Fetch("debug:0"), ElementsAre(11, 22));
+}
+
 TEST_F(ReferencesTest, AReaderSeesWhatItWaitsFor) {
   Load(WithVariable() + Node("after", "Neg", {"w", "^add"}, Type("T")) +
        Node("behind", "AddV2", {"w", "add"}, Type("T")) +
@@ -168,15 +178,24 @@ TEST_F(ReferencesTest, WhatWorksOnAQueueOfTheFirstKindIsWhereTheQueueIs) {
     EXPECT_THAT(log, HasSubstr(node + cpu1));
 }
 
-TEST_F(ReferencesTest, AHandleByReferenceIsNoValue) {
+TEST_F(ReferencesTest, AHandleByReferenceReadsAsItsContainerAndName) {
   const std::string string_type = "attr { key: 'T' value { type: DT_STRING } }";
-  Load(WithQueue() + Node("copy", "Identity", {"q"}, string_type) +
-       Node("both", "Pack", {"q", "q"}, string_type + "attr { key: 'N' value { i: 2 } }"));
-  for (const char* name : {"q:0", "copy:0", "both:0"}) {
-    const Status status = session_->RunByName({}, {name}).status();
-    EXPECT_EQ(status.code(), Code::kUnimplemented) << name;
-    EXPECT_THAT(status.message(), HasSubstr("'q' (FIFOQueue): its handle is for ops on it alone"));
-  }
+  const std::string two = string_type + " attr { key: 'N' value { i: 2 } }";
+  const std::string named =
+      "attr { key: 'component_types' value { list { type: DT_FLOAT } } } "
+      "attr { key: 'container' value { s: 'box' } } attr { key: 'shared_name' value { s: 'it' } }";
+  Load(WithQueue() + Node("other", "FIFOQueue", {}, named) +
+       Node("copy", "Identity", {"q"}, string_type) +
+       Node("either", "RefMerge", {"other", "other"}, two) +
+       Node("both", "Pack", {"q", "either"}, two));
+  const auto values = session_->RunByName({}, {"q:0", "copy:0", "both:0"}, {"put"});
+  ASSERT_TRUE(values.ok()) << values.status();
+  for (const size_t i : {0, 1})
+    EXPECT_THAT(values->at(i).values<std::string>(), ElementsAre("localhost", "q"));
+  EXPECT_EQ(values->at(2).shape(), Shape({2, 2}));
+  EXPECT_EQ(Count("_HandleStrings", {"copy:0"}), 1);
+  EXPECT_THAT(values->at(2).values<std::string>(), ElementsAre("localhost", "q", "box", "it"));
+  EXPECT_THAT(Fetch("get:0"), ElementsAre(5));
 }
 
 TEST_F(ReferencesTest, AHandleIsNeitherAStringNorAVariableNorAResource) {
@@ -263,6 +282,144 @@ TEST_F(ReferencesTest, AReaderOfTheFirstKindReadsFilesOfAQueueAndATableItsLines)
   ASSERT_TRUE(found.ok()) << found.status();
   EXPECT_THAT((*found)[0].values<int64_t>(), ElementsAre(2));
   EXPECT_THAT((*found)[1].values<int64_t>(), ElementsAre(1));
+}
+
+std::string TypeOf(const char* attr, const char* dtype) {
+  return std::string("attr { key: '") + attr + "' value { type: " + dtype + " } } ";
+}
+std::string Flag(const char* attr, bool value) {
+  return std::string("attr { key: '") + attr + "' value { b: " + (value ? "true" : "false") +
+         " } }";
+}
+std::string Constant(const char* name, const std::string& dtype, const std::string& values,
+                     const std::string& dims = "") {
+  return Node(name, "Const", {},
+              TypeOf("dtype", dtype.c_str()) + "attr { key: 'value' value { tensor { dtype: " +
+                  dtype + " " + values + " tensor_shape { " + dims + " } } } }");
+}
+
+// Arrays of the first version of TensorFlow's ops (`v` is "") or of the second ("V2").
+std::string WithArrays(const std::string& v) {
+  const std::string ref = v.empty() ? "Ref" : "";
+  const std::string f = TypeOf("dtype", "DT_FLOAT"), t = TypeOf("T", "DT_FLOAT");
+  const std::string strings = TypeOf("T", "DT_STRING"), ints = TypeOf("T", "DT_INT32");
+  const auto array = [&](const char* name, const char* size, bool clear) {
+    return Node(name, "TensorArray" + v, {size}, f + Flag("clear_after_read", clear));
+  };
+  const auto op = [&](const char* name, const std::string& what,
+                      const std::vector<std::string>& inputs, const std::string& attrs) {
+    return Node(name, "TensorArray" + what + v, inputs, attrs);
+  };
+  const auto source = [](const char* text) {
+    return std::string("attr { key: 'source' value { s: '") + text + "' } }";
+  };
+  const std::string frame = "attr { key: 'frame_name' value { s: 'loop' } } ";
+  const auto enter = [&](const char* name, const char* what, const std::string& type,
+                         bool constant) {
+    const std::string by = type == strings ? ref : "";
+    return Node(name, by + "Enter", {what}, type + frame + Flag("is_constant", constant));
+  };
+  std::string text =
+      Node("x", "Placeholder", {},
+           f + "attr { key: 'shape' value { shape { dim { size: 3 } dim { size: 2 } } } }") +
+      Constant("zero", "DT_FLOAT", "float_val: 0") + Constant("n", "DT_INT32", "int_val: 3") +
+      Constant("two", "DT_INT32", "int_val: 2") + Constant("i0", "DT_INT32", "int_val: 0") +
+      Constant("i1", "DT_INT32", "int_val: 1") +
+      Constant("row", "DT_FLOAT", "float_val: 7 float_val: 8", "dim { size: 2 }") +
+      Constant("indices", "DT_INT32", "int_val: 2 int_val: 0 int_val: 1", "dim { size: 3 }") +
+      Constant("lengths", "DT_INT64", "int64_val: 1 int64_val: 2", "dim { size: 2 }") +
+      // Rows of x in another order, and what is read of them.
+      array("rows", "n", false) + op("rows/in", "Scatter", {"rows", "indices", "x", "zero"}, t) +
+      op("read", "Read", {"rows", "i1", "rows/in"}, f) +
+      op("gathered", "Gather", {"rows", "indices", "rows/in"}, f) +
+      op("size", "Size", {"rows", "rows/in"}, "") +
+      // Gradients, under the handle and under a copy of it.
+      op("grad", "Grad", {"rows", "rows/in"}, source("gradients")) +
+      op("grad/in", "Write", {"grad", "i0", "row", "zero"}, t) +
+      op("grad/more", "Write", {"grad", "i0", "row", "grad/in"}, t) +
+      op("grad/read", "Read", {"grad", "i0", "grad/more"}, f) +
+      Node("copy", "Identity", {"rows"}, strings) +
+      op("copy/grad", "Grad", {"copy", "rows/in"}, source("other")) +
+      op("copy/read", "Read", {"copy/grad", "i0", "rows/in"}, f) + array("parts", "two", true) +
+      op("parts/in", "Split", {"parts", "x", "lengths", "zero"}, t) +
+      op("joined", "Concat", {"parts", "parts/in"}, f) +
+      op("close", "Close", {"parts", "^joined"}, "");
+  // sum += rows[i], with the handle from outside the loop.
+  text += enter("loop/i", "i0", ints, false) + enter("loop/sum", "row", t, false) +
+          enter("loop/n", "n", ints, true) + enter("loop/one", "i1", ints, true) +
+          enter("loop/rows", "rows", strings, true) + enter("loop/flow", "rows/in", t, true) +
+          Node("i", "Merge", {"loop/i", "i/next"}, ints + "attr { key: 'N' value { i: 2 } }") +
+          Node("sum", "Merge", {"loop/sum", "sum/next"}, t + "attr { key: 'N' value { i: 2 } }") +
+          Node("less", "Less", {"i", "loop/n"}, ints) + Node("go_on", "LoopCond", {"less"}, "") +
+          Node("i/switch", "Switch", {"i", "go_on"}, ints) +
+          Node("sum/switch", "Switch", {"sum", "go_on"}, t) +
+          Node("i/body", "Identity", {"i/switch:1"}, ints) +
+          op("sum/read", "Read", {"loop/rows", "i/body", "loop/flow"}, f) +
+          Node("sum/add", "Add", {"sum/switch:1", "sum/read"}, t) +
+          Node("i/add", "Add", {"i/body", "loop/one"}, ints) +
+          Node("i/next", "NextIteration", {"i/add"}, ints) +
+          Node("sum/next", "NextIteration", {"sum/add"}, t) +
+          Node("summed", "Exit", {"sum/switch"}, t);
+  if (!v.empty()) return text;
+  return text + array("all", "n", true) + op("all/in", "Unpack", {"all", "x", "zero"}, t) +
+         op("all/size", "Size", {"all", "all/in"}, "") +
+         op("packed", "Pack", {"all", "all/in"}, f) + array("few", "two", true) +
+         op("few/in", "Unpack", {"few", "x", "zero"}, t);
+}
+
+TEST_F(ReferencesTest, TensorArraysOfTheFirstTwoVersionsAreThoseOfTheThird) {
+  const Tensor x = Tensor::FromValues<float>({3, 2}, {1, 2, 3, 4, 5, 6});
+  for (const std::string v : {"", "V2"}) {
+    SCOPED_TRACE(v);
+    Load(WithArrays(v));
+    const auto fetch = [&](const char* name) { return Fetch(name, {{"x:0", x}}); };
+    EXPECT_THAT(fetch("read:0"), ElementsAre(5, 6));
+    EXPECT_THAT(fetch("gathered:0"), ElementsAre(1, 2, 3, 4, 5, 6));
+    EXPECT_THAT(fetch("grad/read:0"), ElementsAre(14, 16));
+    EXPECT_THAT(fetch("copy/read:0"), ElementsAre(0, 0));
+    EXPECT_THAT(fetch("joined:0"), ElementsAre(1, 2, 3, 4, 5, 6));
+    EXPECT_THAT(fetch("summed:0"), ElementsAre(16, 20));
+    const auto counts = session_->RunByName({{"x:0", x}}, {"size:0", "joined:1"}, {"close"});
+    ASSERT_TRUE(counts.ok()) << counts.status();
+    EXPECT_EQ(counts->at(0).scalar<int32_t>(), 3);
+    EXPECT_THAT(counts->at(1).values<int64_t>(), ElementsAre(1, 2));
+    EXPECT_EQ(graph_->op(graph_->Find("rows")).name(), "TensorArrayV3");
+    if (!v.empty()) continue;
+    EXPECT_TRUE(graph_->is(graph_->Find("packed"), "TensorArrayPack"));
+    EXPECT_TRUE(graph_->is(graph_->Find("all/in"), "TensorArrayUnpack"));
+    EXPECT_THAT(fetch("packed:0"), ElementsAre(1, 2, 3, 4, 5, 6));
+    const Status few = session_->RunByName({{"x:0", x}}, {}, {"few/in"}).status();
+    EXPECT_EQ(few.code(), Code::kInvalidArgument);
+    EXPECT_THAT(few.message(), HasSubstr("TensorArray's size is not equal to the size of "
+                                         "tensor_value (2 vs. 3), and the TensorArray is not "
+                                         "marked as dynamically resizeable"));
+  }
+}
+
+TEST_F(ReferencesTest, GradientsFlowThroughTensorArraysOfTheFirstVersion) {
+  Load(WithArrays(""));
+  const auto at = [&](const char* name) { return Output(graph_.get(), {graph_->Find(name), 0}); };
+  const Scope root(graph_.get());
+  const auto packed = AddGradients(root, {{at("packed")}}, {{at("x")}});
+  const auto summed = AddGradients(root, {{at("summed")}}, {{at("x")}});
+  ASSERT_TRUE(packed.ok() && summed.ok()) << packed.status() << summed.status();
+  session_ = Session::Local(*graph_).value();
+  const Tensor x = Tensor::FromValues<float>({3, 2}, {1, 2, 3, 4, 5, 6});
+  const auto values = session_->Run({{at("x"), x}}, {packed->at(0), summed->at(0)});
+  ASSERT_TRUE(values.ok()) << values.status();
+  for (const Tensor& value : *values)
+    EXPECT_THAT(value.values<float>(), ElementsAre(1, 1, 1, 1, 1, 1));
+}
+
+TEST(ReferencesInGraphs, AHandleOfAnArrayIsNoText) {
+  GraphDef def;
+  ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
+      WithArrays("V2") +
+          Node("joined_text", "StringJoin", {"rows"}, "attr { key: 'N' value { i: 1 } }"),
+      &def));
+  const Status status = GraphFromDef(def, &DefaultRegistries().ops).status();
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_THAT(status.message(), HasSubstr("input 0 ('inputs') must be string, but is resource"));
 }
 
 }  // namespace

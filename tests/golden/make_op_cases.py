@@ -174,7 +174,7 @@ def make_node(name, op, inputs, attrs):
 
 
 # Ops whose shape functions want to know the rank of an input.
-KNOWN_SHAPES = {"SpaceToBatchND", "BatchToSpaceND"}
+KNOWN_SHAPES = {"SpaceToBatchND", "BatchToSpaceND", "ParallelConcat", "AccumulateNV2"}
 
 
 def evaluate(node, flat):
@@ -605,6 +605,23 @@ def functions():
     for op in ("Igamma", "Igammac", "IgammaGradA"):
         case(op, "edges", gamma, rtol=1e-8, atol=1e-9)
 
+    for t, close in ((F, dict(rtol=1e-4, atol=1e-5)), (D, dict(rtol=1e-9, atol=1e-10))):
+        for how, sa, sb, sx in (
+            ("same", (2, 5), (2, 5), (2, 5)),
+            ("scalar_x", (3,), (3,), ()),
+            ("scalar_ab", (), (), (2, 3)),
+            ("scalar_b", (3,), (), (3,)),
+            ("scalars", (), (), ()),
+            ("empty", (0, 2), (), (0, 2)),
+        ):
+            a, b, x = val(t, sa, "a", 0.2, 8), val(t, sb, "b", 0.2, 8), val(t, sx, "x", 0, 1)
+            case("Betainc", "%s_%s" % (how, SHORT[t]), [a, b, x], **close)
+    x = np.array([0, 1, -0.1, 1.1, 0.5, 0.5, 0.5, np.nan, 0.25, 0.75], D)
+    a = np.array([2, 2, 2, 2, -1, 0.5, 1, 1, 200, 0.01], D)
+    b = np.array([3, 3, 3, 3, 1, -2, 1, 1, 100, 0.01], D)
+    case("Betainc", "edges", [a, b, x], rtol=1e-9, atol=1e-10)
+    fails("Betainc", "shapes", [val(D, (3,)), val(D, ()), val(D, (2,))])
+
     for t in BITS:
         high = np.iinfo(t).max
         a = np.array([0, 1, 5, high, high - 6, 85], t)
@@ -804,11 +821,19 @@ def array():
 
     for t in ALL:
         case("Pack", SHORT[t], [[val(t, (2, 3), 0), val(t, (2, 3), 1)]], axis=0)
+        case("ParallelConcat", SHORT[t], [[val(t, (1, 2, 3), i) for i in range(3)]], shape=[3, 2, 3])
+        case("ConjugateTranspose", SHORT[t], [val(t, (2, 3, 4)), ints([2, 0, 1])])
         case("Unpack", SHORT[t], [val(t, (2, 3))], num=2, axis=0)
     for ax in (0, 1, 2, -1, -2, -3):
         case("Pack", "axis_%d" % ax, [[val(F, (2, 3), i) for i in range(3)]], axis=ax)
         if ax != -3 and ax != 2:
             case("Unpack", "axis_%d" % ax, [val(F, (3, 2))], num=3 if ax in (0, -2) else 2, axis=ax)
+    for t in NUMBERS:
+        case("AccumulateNV2", SHORT[t], [[val(t, (2, 3), i) for i in range(3)]], shape=[2, 3])
+    case("DebugGradientIdentity", "float", [val(F, (2, 3))])
+    case("GuaranteeConst", "float", [val(F, (2, 3))])
+    fails("ParallelConcat", "rows", [[val(F, (2, 3)), val(F, (2, 3))]], shape=[4, 3])
+    fails("ParallelConcat", "shapes", [[val(F, (1, 3)), val(F, (1, 2))]], shape=[2, 3])
     case("Pack", "scalars", [[val(I, (), i) for i in range(4)]], axis=0)
     case("Pack", "one", [[val(F, (3,))]], axis=1)
     case("Pack", "empty", [[val(F, (0, 2)), val(F, (0, 2))]], axis=0)
@@ -1627,6 +1652,40 @@ def more_pools():
         y = case("MaxPool3D", label, [x], **attrs)[0]
         case("MaxPool3DGrad", label, [x, y, val(F, y.shape, "dy")], T=F, TInput=F, **attrs)
         case("MaxPool3DGradGrad", label, [x, y, val(F, x.shape, "ddx")], **attrs)
+    fractional_pools()
+
+
+def fractional_pools():
+    """With seeds: TensorFlow then cuts rows and columns in the same way in every run."""
+    draws = [dict(deterministic=True, seed=s, seed2=s2) for s, s2 in ((1, 2), (0, 77), (-5, 1 << 40))]
+    shapes = (((1, 7, 6, 2), (1.4, 1.7)), ((2, 5, 6, 1), (2.3, 2)), ((1, 9, 17, 1), (1.0, 3.1)))
+    for t, way in itertools.product((F, D, I, L), itertools.product((False, True), (False, True))):
+        pseudo_random, overlapping = way
+        for draw, (shape, (rows, columns)) in list(zip(draws, shapes))[: 3 if t is F else 1]:
+            label = "%s%s%s_%s" % (dims(shape), "_pseudo" * pseudo_random, "_overlapping" * overlapping, SHORT[t])
+            attrs = dict(pooling_ratio=[1, rows, columns, 1], pseudo_random=pseudo_random, overlapping=overlapping)
+            x = val(t, shape, "x")
+            for op in ("FractionalMaxPool", "FractionalAvgPool"):
+                y, row_cuts, column_cuts = case(op, label, [x], **attrs, **draw)
+                first = [x, y] if "Max" in op else [ints(shape, L)]
+                inputs = first + [val(t, y.shape, "dy"), row_cuts, column_cuts]
+                case(op + "Grad", label, inputs, overlapping=overlapping)
+    for op in ("FractionalMaxPool", "FractionalAvgPool"):
+        for label, shape, ratio, more in (
+            ("rank", (4, 4, 1), [1, 1.5, 1.5, 1], {}),
+            ("small_ratio", (1, 4, 4, 1), [1, 0.5, 1.5, 1], {}),
+            ("large_ratio", (1, 4, 4, 1), [1, 1.5, 4.5, 1], {}),
+            ("channels", (1, 4, 4, 4), [1.5, 1.5, 1.5, 2], {}),
+            ("ratios", (1, 4, 4, 1), [1, 1.5, 1.5, 1, 1], {}),
+            ("seed", (1, 4, 4, 1), [1, 1.5, 1.5, 1], dict(seed=3)),
+        ):
+            fails(op, label, [val(F, shape)], pooling_ratio=ratio, **more)
+    image, y = val(F, (1, 5, 5, 1)), val(F, (1, 3, 3, 1))
+    cuts = ints([0, 2, 4, 5], L)
+    fails("FractionalMaxPoolGrad", "length", [image, y, y, cuts[:3], cuts])
+    fails("FractionalMaxPoolGrad", "outside", [image, y, y, cuts, ints([0, 2, 4, 50], L)])
+    fails("FractionalAvgPoolGrad", "length", [ints([1, 5, 5, 1], L), y, cuts[:3], cuts])
+    fails("FractionalAvgPoolGrad", "shape", [ints([1, 5, 5], L), y, cuts, cuts])
 
 
 def norm():

@@ -38,6 +38,60 @@ TEST(PlaceholderTest, EmptyBracesAreAScalarAndNoShapeIsAnyRank) {
   EXPECT_TRUE(root.ok()) << root.status();
 }
 
+// Those that TensorFlow of today still runs have reference cases in tests/golden/ops/array.
+TEST(OtherNamesTest, AreNodesOfTheOpThatTheyName) {
+  const Tensor square = Tensor::FromValues<float>({2, 2}, {1, 2, 3, 4});
+  const Tensor zero = Tensor::Scalar<int64_t>(0);
+  const struct {
+    const char *name, *op;
+    std::vector<Tensor> inputs;
+    std::vector<float> expected;
+  } cases[] = {
+      {"BatchMatrixDiag", "MatrixDiag", {Tensor::Vector<float>({5, 6})}, {5, 0, 0, 6}},
+      {"BatchMatrixDiagPart", "MatrixDiagPart", {square}, {1, 4}},
+      {"BatchMatrixSetDiag",
+       "MatrixSetDiag",
+       {square, Tensor::Vector<float>({5, 6})},
+       {5, 2, 3, 6}},
+      {"BatchMatrixBandPart", "MatrixBandPart", {square, zero, zero}, {1, 0, 0, 4}},
+  };
+  for (const auto& test : cases) {
+    SCOPED_TRACE(test.name);
+    Graph graph(&Ops());
+    const Scope root(&graph);
+    OpBuilder builder(root, test.name);
+    for (const Tensor& input : test.inputs)
+      builder.Input(Placeholder(root, input.dtype(), PartialShape(input.shape())));
+    const Output result = builder.BuildOutput();
+    ASSERT_TRUE(root.ok()) << root.status();
+    EXPECT_EQ(graph.op(result.node()).name(), test.op);
+    KernelRunner runner(&Kernels());
+    const auto values = runner.Run(graph, result.node(), test.inputs);
+    ASSERT_TRUE(values.ok()) << values.status();
+    const auto got = (*values)[0].values<float>();
+    EXPECT_EQ(std::vector<float>(got.begin(), got.end()), test.expected);
+  }
+  Graph graph(&Ops());
+  const Scope root(&graph);
+  const Output x = OpBuilder(root, "PlaceholderV2")
+                       .Attr("dtype", DT_FLOAT)
+                       .Attr("shape", PartialShape{2, -1})
+                       .BuildOutput();
+  EXPECT_EQ(x.shape().ToString(), "[2,?]");
+  const Output host =
+      OpBuilder(root, "HostConst").Attr("dtype", DT_FLOAT).Attr("value", square).BuildOutput();
+  // An attribute that AddN lacks is left out.
+  const Output sum = OpBuilder(root, "AccumulateNV2")
+                         .Inputs(Outputs{x, host})
+                         .Attr("shape", PartialShape{2, 2})
+                         .BuildOutput();
+  ASSERT_TRUE(root.ok()) << root.status();
+  EXPECT_EQ(graph.op(x.node()).name(), "Placeholder");
+  EXPECT_EQ(graph.op(host.node()).name(), "Const");
+  EXPECT_EQ(graph.op(sum.node()).name(), "AddN");
+  EXPECT_EQ(sum.shape().ToString(), "[2,2]");
+}
+
 TEST(SplitTest, AThousandPartsHaveTheSizesThatAConstantGives) {
   Graph graph(&Ops());
   const Scope root(&graph);

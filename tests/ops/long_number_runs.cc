@@ -405,6 +405,17 @@ void AddVolumes(std::vector<LongRun>* runs) {
                      return std::vector{picture(), half_of_it(), picture()};
                    },
                    image});
+  const Attrs halves{{"pooling_ratio", std::vector<float>{1, 1.5f, 1.5f, 1}}};
+  const auto cuts = [] {
+    Tensor all = Tensor::Allocate(DT_INT64, Shape{501}).value();
+    for (int64_t i = 0; i <= 500; ++i) all.data<int64_t>()[i] = 2 * i;
+    return all;
+  };
+  runs->push_back({"FractionalMaxPool", [=] { return std::vector{picture()}; }, halves});
+  runs->push_back({"FractionalAvgPoolGrad", [=] {
+                     return std::vector{Tensor::Vector<int64_t>({1, 1000, 1000, 16}),
+                                        Floats({1, 500, 500, 16}), cuts(), cuts()};
+                   }});
   runs->push_back({"MaxPoolWithArgmax", [=] { return std::vector{picture()}; }, image});
   runs->push_back({"AvgPool", [=] { return std::vector{Doubles({1, 1000, 1000, 16})}; }, image});
   const Attrs dilation{{"strides", flat}, {"rates", flat}, {"padding", same}};
@@ -659,6 +670,9 @@ void AddFurther(std::vector<LongRun>* runs) {
       },
       {{"num", int64_t{2}}, {"axis", int64_t{1}}});
   add("Igamma", [] { return std::vector{Floats({kRow / 5}), Floats({kRow / 5})}; });
+  add("Betainc", [] {
+    return std::vector{Floats({kRow / 5}), Tensor::Scalar(2.0f), Tensor::Scalar(0.3f)};
+  });
   add("Polygamma", [] { return std::vector{Floats({kRow}), Floats({kRow})}; });
   add("Cross", [] { return std::vector{Floats({kRow, 3}), Floats({kRow, 3})}; });
   add("ClipByValue", [] {

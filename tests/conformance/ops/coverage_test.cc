@@ -83,6 +83,7 @@ const Reasons& WithoutGoldenCase() {
        "needs a session: tests/client/collective_test as CollectiveBroadcastRecv"},
       {"MonographAllReduce", "ours alone: tests/client/collective_test"},
       {"VarHandleOp", "has state: tests/ops/variable_fixture.h"},
+      {"_HandleStrings", "reads a handle: tests/client/references_test"},
       {"ReadVariableOp", "has state: tests/ops/variable_test"},
       {"AssignVariableOp", "has state: tests/ops/variable_test"},
       {"AssignAddVariableOp", "has state: tests/ops/variable_test"},
@@ -194,6 +195,8 @@ const Reasons& WithoutGoldenCase() {
       {"TensorArraySplitV3", "has state: tests/ops/tensor_array_test"},
       {"TensorArraySizeV3", "in whole graphs: tests/golden/graphs/tensor_arrays"},
       {"TensorArrayCloseV3", "in whole graphs: tests/golden/graphs/tensor_arrays"},
+      {"TensorArrayPack", "has state: tests/client/references_test"},
+      {"TensorArrayUnpack", "has state: tests/client/references_test"},
       {"ResourceApplyAdadelta", "in whole graphs: tests/golden/graphs/resource_optimizers"},
       {"ResourceApplyFtrl", "in whole graphs: tests/golden/graphs/resource_optimizers"},
       {"ResourceApplyFtrlV2", "in whole graphs: tests/golden/graphs/resource_optimizers"},
@@ -261,6 +264,8 @@ const Reasons& WithoutGradientCase() {
       {"TensorArrayScatterV3", "has state: tests/client/loop_gradients_test"},
       {"TensorArrayConcatV3", "has state: tests/client/loop_gradients_test"},
       {"TensorArraySplitV3", "has state: tests/client/loop_gradients_test"},
+      {"TensorArrayPack", "has state: tests/client/references_test"},
+      {"TensorArrayUnpack", "has state: tests/client/references_test"},
       {"RefSwitch", "as Switch"},
       {"RefMerge", "as Merge"},
   };
@@ -285,6 +290,8 @@ const Reasons& WithoutGradient() {
       {"TensorListConcatLists", "TensorFlow has none"},
       {"BatchNormWithGlobalNormalizationGrad", "TensorFlow has none"},
       {"LRNGrad", "TensorFlow has none"},
+      {"FractionalMaxPoolGrad", "TensorFlow has none"},
+      {"FractionalAvgPoolGrad", "TensorFlow has none"},
       {"Dilation2DBackpropInput", "TensorFlow has none"},
       {"Dilation2DBackpropFilter", "TensorFlow has none"},
       {"ResizeNearestNeighborGrad", "TensorFlow has none"},
@@ -380,11 +387,13 @@ TEST(OpCoverage, EveryOpHasAReferenceCaseOrAReason) {
   }
   for (const OpDef* op : OurOps()) {
     const HandleForm* form = op->handle_form();
-    if (form == nullptr) {
-      ExpectCovered(*op, covered, WithoutGoldenCase(), "reference case");
-    } else {
+    if (form != nullptr) {
       // By references it does what its form does by handles.
       EXPECT_NE(Ops().Find(form->op), nullptr) << op->name();
+    } else if (!op->added_as().empty()) {
+      EXPECT_NE(Ops().Find(op->added_as()), nullptr) << op->name();
+    } else {
+      ExpectCovered(*op, covered, WithoutGoldenCase(), "reference case");
     }
   }
 }
@@ -427,7 +436,7 @@ TEST(OpCoverage, EveryGradientIsCheckedOrHasAReason) {
     for (NodeId node = 0; node < graph.num_nodes(); ++node) covered.insert(graph.op(node).name());
   }
   for (const OpDef* op : OurOps()) {
-    if (op->gradient() != nullptr)
+    if (op->gradient() != nullptr && op->added_as().empty())
       ExpectCovered(*op, covered, WithoutGradientCase(), "gradient case");
   }
 }
@@ -442,9 +451,11 @@ TEST(OpCoverage, EveryOpHasAGradientOrSaysThatNoneFlows) {
 
 TEST(OpCoverage, EveryOpHasACpuKernel) {
   for (const OpDef* op : OurOps()) {
-    // The executor runs what changes the flow of control itself, and nothing by reference.
-    EXPECT_NE(Kernels().HasOp(op->name(), kCpu),
-              op->flow() != FlowOp::kNone || op->handle_form() != nullptr)
+    // The executor runs what changes the flow of control itself, and nothing by reference or by
+    // another name.
+    EXPECT_NE(Kernels().HasOp(op->name(), kCpu), op->flow() != FlowOp::kNone ||
+                                                     op->handle_form() != nullptr ||
+                                                     !op->added_as().empty())
         << op->name();
   }
 }

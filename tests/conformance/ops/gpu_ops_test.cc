@@ -115,6 +115,7 @@ TEST(GpuCoverage, EveryOpHasAKernelForGpusOrAReason) {
   for (const OpDef* op : Ops().All()) {
     // What works by reference becomes what works by handle.
     if (structural.Find(op->name()) != nullptr || op->handle_form() != nullptr) continue;
+    if (!op->added_as().empty()) continue;
     const bool has = GpuKernels()->HasOp(op->name(), kGpu);
     const bool excused = WithoutGpuKernel().contains(op->name());
     EXPECT_TRUE(has || excused) << op->name() << " has no kernel for GPUs and no reason why";
@@ -127,7 +128,7 @@ TEST(GpuCoverage, TheTableOfOpsHasTheTypesOfThePlugInsKernels) {
   if (std::string_view(MG_CUDA_PLUGIN).empty()) GTEST_SKIP() << "this build is without CUDA";
   if (GpuKernels() == nullptr) GTEST_SKIP() << "CUDA's libraries are not here";
   for (const OpDef* op : Ops().All()) {
-    if (op->name().starts_with('_')) continue;
+    if (op->name().starts_with('_') || !op->added_as().empty()) continue;
     const std::string computed_by = op->handle_form() ? op->handle_form()->op : op->name();
     const bool has = GpuKernels()->HasOp(computed_by, kGpu);
     const std::string types = has ? KernelTypes(*op, *GpuKernels(), kGpu) : "";

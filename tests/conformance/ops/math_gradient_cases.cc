@@ -88,6 +88,19 @@ std::vector<GradientCase> MathGradientCases() {
                      0.5,
                      4});
   }
+  // Of x alone, where it has the result's shape and where it is a scalar.
+  for (const bool scalar : {false, true}) {
+    cases.push_back(
+        {scalar ? "Betainc of a scalar" : "Betainc",
+         [scalar](S s, In x) {
+           const Output a = Const(s, {0.7, 1.0, 2.5});
+           const Output b = scalar ? Const(s, {3.0, 0.4, 1.0}) : ScalarConst(s, 1.5, DT_DOUBLE);
+           return Outputs{Betainc(s, a, b, x[0])};
+         },
+         {scalar ? Shape() : Shape{3}},
+         0.2,
+         0.8});
+  }
   cases.push_back(
       {"NextAfter",
        [](S s, In x) { return Outputs{NextAfter(s, x[0], ScalarConst(s, 9, DT_DOUBLE))}; },

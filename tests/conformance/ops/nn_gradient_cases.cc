@@ -457,6 +457,20 @@ void AddOtherPools(std::vector<GradientCase>* cases) {
          },
          {twice ? Shape(image) : pooled}});
   }
+  // Sides that differ, so that a cell's largest element does not change within a step.
+  for (const bool overlapping : {false, true}) {
+    FractionalPoolOptions options{.overlapping = overlapping, .deterministic = true, .seed = 5};
+    const std::string name = overlapping ? ", overlapping" : "";
+    const std::vector<float> ratio{1, 1.6f, 1.3f, 1};
+    cases->push_back(
+        {"FractionalMaxPool" + name,
+         [=](S s, In x) { return Outputs{FractionalMaxPool(s, x[0], ratio, options).output}; },
+         {Shape(image)}});
+    cases->push_back(
+        {"FractionalAvgPool" + name,
+         [=](S s, In x) { return Outputs{FractionalAvgPool(s, x[0], ratio, options).output}; },
+         {Shape(image)}});
+  }
   cases->push_back({"MaxPool3D",
                     [=](S s, In x) { return Outputs{MaxPool3D(s, x[0], deep, deep, "SAME")}; },
                     {Shape(volume)}});

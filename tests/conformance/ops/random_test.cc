@@ -9,6 +9,7 @@
 
 #include "executor/thread_pools.h"
 #include "ops/constant/constant.h"
+#include "ops/pool/pool.h"
 #include "ops/random/philox.h"
 #include "tests/conformance/ops/evaluator.h"
 #include "tests/executor/run_op.h"
@@ -192,6 +193,35 @@ TEST(RandomShuffle, PutsTheSameRowsInAnOrderOfTheStep) {
   EXPECT_NE(one, shuffled(2));
   std::sort(one.begin(), one.end());
   for (int32_t i = 0; i < n; ++i) EXPECT_EQ(one[static_cast<size_t>(i)], i);
+}
+
+// What cuts follow from seeds: tests/golden/ops/more_pools.
+TEST(FractionalPools, WithoutSeedsAreCutAnewInEachStepUnlessTheyAreDeterministic) {
+  const auto cuts = [](bool deterministic, uint64_t step) {
+    Graph graph(&Ops());
+    const Scope root(&graph);
+    const Output x = Placeholder(root, DT_FLOAT, {1, 1, 100, 1});
+    const FractionalPoolOptions options{.deterministic = deterministic};
+    const Output pooled = FractionalMaxPool(root, x, {1, 1, 1.5f, 1}, options).output;
+    EXPECT_TRUE(root.ok()) << root.status();
+    KernelRunner runner(&Kernels(), {.step_id = step});
+    auto outputs = runner.Run(graph, pooled.node(),
+                              {Tensor::FromValues<float>({1, 1, 100, 1}, std::vector<float>(100))});
+    EXPECT_TRUE(outputs.ok()) << outputs.status();
+    const auto cut = (*outputs)[2].values<int64_t>();
+    return std::vector<int64_t>(cut.begin(), cut.end());
+  };
+  const std::vector<int64_t> one = cuts(false, 1);
+  ASSERT_EQ(one.size(), 67u);
+  EXPECT_EQ(one.front(), 0);
+  EXPECT_EQ(one.back(), 100);
+  for (size_t i = 1; i < one.size(); ++i) {
+    EXPECT_GE(one[i], one[i - 1] + 1);
+    EXPECT_LE(one[i], one[i - 1] + 2);
+  }
+  EXPECT_EQ(one, cuts(false, 1));
+  EXPECT_NE(one, cuts(false, 2));
+  EXPECT_EQ(cuts(true, 1), cuts(true, 2));
 }
 
 TEST(Multinomial, DrawsByProbability) {
