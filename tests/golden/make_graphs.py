@@ -1420,6 +1420,109 @@ def ref_scatters(r):
 
 
 @graph
+def ref_barriers(r):
+    """Barriers: elements whose components come one by one, by key. TensorFlow's process ends at a component_index or a num_elements below 0."""
+    ops = tf.raw_ops
+    n = v1.placeholder(tf.int32, [], name="n")
+    keys = v1.placeholder(tf.string, [None], name="keys")
+    numbers = v1.placeholder(tf.float32, [None], name="numbers")
+    pairs = v1.placeholder(tf.int64, [None, None], name="pairs")
+    types = [tf.float32, tf.int64]
+
+    def barrier(name, **more):
+        b = ops.Barrier(component_types=types, shapes=[[], [2]], name=name, **more)
+        take = lambda suffix, **k: ops.BarrierTakeMany(handle=b, num_elements=n, component_types=types, name=name + suffix, **k)
+        return dict(
+            number=ops.BarrierInsertMany(handle=b, keys=keys, values=numbers, component_index=0, name=name + "_number"),
+            pair=ops.BarrierInsertMany(handle=b, keys=keys, values=pairs, component_index=1, name=name + "_pair"),
+            take=take("_take"),
+            some=take("_some", allow_small_batch=True),
+            close=ops.BarrierClose(handle=b, name=name + "_close"),
+            cancel=ops.BarrierClose(handle=b, cancel_pending_enqueues=True, name=name + "_cancel"),
+            sizes=[ops.BarrierReadySize(handle=b, name=name + "_ready"), ops.BarrierIncompleteSize(handle=b, name=name + "_incomplete")],
+            handle=b,
+        )
+
+    # No string is compared: a key is fetched as its codes.
+    codes = lambda texts: tf.cast(tf.io.decode_raw(texts, tf.uint8), tf.int32)
+    taken = lambda t: [t.indices, codes(t.keys), *t.values]
+
+    def give(b, k, values, name, **expect):
+        one = np.ndim(values) == 1
+        feeds = {keys: np.array(k), (numbers if one else pairs): np.array(values, np.float32 if one else np.int64)}
+        r.step(name, targets=[b["number" if one else "pair"]], feeds=feeds, **expect)
+
+    a = barrier("a", shared_name="first")
+    r.step("empty", a["sizes"])
+    give(a, [b"x", b"y"], [1.5, 2.5], "two keys")
+    give(a, [b"z", b"x", b"q"], [3.5, 4.5, 5.5], "one of which is there: what stands before it goes in", error="INVALID_ARGUMENT",
+         error_contains="Key x already has a value for component 0")
+    r.step("three incomplete ones", a["sizes"])
+    give(a, [b"y", b"w", b"x"], [[1, 2], [3, 4], [5, 6]], "two complete, and a new one")
+    r.step("of each kind two", a["sizes"])
+    take_one, take_some = taken(a["take"]), taken(a["some"])
+    r.step("take one", take_one, feeds={n: np.int32(1)})
+    r.step("take none", take_one, feeds={n: np.int32(0)})
+    give(a, [b"w"], [9.5], "complete one that came as the second")
+    give(a, [b"w"], [[7, 7, 7]], "the same key anew, of a wrong shape")
+    give(a, [b"w"], [6.5], "is seen when it is complete", error="INVALID_ARGUMENT", error_contains="Shape mismatch in tuple component 3. Expected [2], got [3]")
+    r.step("and the key is lost", a["sizes"])
+    again = ops.Barrier(component_types=types, shapes=[[], [2]], shared_name="first", name="again")
+    r.step("another node of the barrier", [ops.BarrierReadySize(handle=again)])
+    wrong = ops.BarrierTakeMany(handle=a["handle"], num_elements=n, component_types=[tf.float32])
+    r.step("take other types", [wrong.indices], feeds={n: np.int32(1)}, error="INVALID_ARGUMENT")
+    late = ops.BarrierTakeMany(handle=a["handle"], num_elements=n, component_types=types, timeout_ms=5)
+    r.step("a time", [late.indices], feeds={n: np.int32(1)}, error="INVALID_ARGUMENT", error_contains="Timeout not supported yet.")
+    far = ops.BarrierInsertMany(handle=a["handle"], keys=keys, values=numbers, component_index=2)
+    r.step("a component too many", targets=[far], feeds={keys: np.array([b"x"]), numbers: np.float32([1])}, error="INVALID_ARGUMENT",
+           error_contains="The component ID is out of range 2 > num_components (= 2)")
+    odd = ops.BarrierInsertMany(handle=a["handle"], keys=keys, values=pairs, component_index=0)
+    r.step("a component of another type", targets=[odd], feeds={keys: np.array([b"x"]), pairs: ints([[1]])}, error="INVALID_ARGUMENT")
+    give(a, [b"p"], np.zeros([1, 0]), "nothing in it", error="INVALID_ARGUMENT", error_contains="Tensors with no elements are not supported")
+    r.step("close", targets=[a["close"]])
+    r.step("close again", targets=[a["close"]], error="CANCELLED", error_contains="is already closed.")
+    give(a, [b"new"], [1.5], "a new key", error="CANCELLED", error_contains="is closed, but attempted to insert a brand new key: new")
+    r.step("more than can come", take_one, feeds={n: np.int32(9)}, error="OUT_OF_RANGE", error_contains="is closed and has insufficient elements (requested 9, total size 3)")
+    r.step("all that is there", take_some, feeds={n: np.int32(9)})
+    r.step("nothing is there, though it could come", take_some, feeds={n: np.int32(9)}, error="OUT_OF_RANGE", error_contains="(requested 0, total size 0)")
+    give(a, [b"z"], [[1, 2]], "a key from before")
+    r.step("none is left incomplete", a["sizes"])
+    give(a, [b"z"], [[1, 2]], "and so nothing can come", error="CANCELLED", error_contains="is closed.")
+    give(a, np.zeros([0], "S1"), np.zeros([0]), "but nothing at all may")
+    r.step("the last", take_one, feeds={n: np.int32(1)})
+    r.step("none of none", take_one, feeds={n: np.int32(0)}, error="OUT_OF_RANGE")
+
+    b = barrier("b")
+    give(b, [b"x", b"y"], [1.5, 2.5], "b: two keys")
+    give(b, [b"x"], [[1, 2]], "b: one complete")
+    r.step("b: close", targets=[b["close"]])
+    r.step("b: cancel, too", targets=[b["cancel"]])
+    r.step("b: nothing is incomplete", b["sizes"])
+    r.step("b: cancel again", targets=[b["cancel"]], error="CANCELLED", error_contains="is already closed.")
+    give(b, [b"y"], [[1, 2]], "b: a key from before", error="CANCELLED", error_contains="is closed.")
+    give(b, np.zeros([0], "S1"), np.zeros([0]), "b: nothing at all", error="CANCELLED", error_contains="is closed.")
+    r.step("b: what was complete", taken(b["take"]), feeds={n: np.int32(1)})
+
+    one = ops.Barrier(component_types=[tf.string], shapes=[[]], name="one")
+    words = v1.placeholder(tf.string, [None], name="words")
+    put = ops.BarrierInsertMany(handle=one, keys=keys, values=words, component_index=0)
+    got = ops.BarrierTakeMany(handle=one, num_elements=n, component_types=[tf.string])
+    letters = lambda k: np.array([c.encode() for c in k])
+    r.step("one component: complete at once, also twice", targets=[put], feeds={keys: letters("aac"), words: letters("123")})
+    r.step("once more", targets=[put], feeds={keys: letters("ad"), words: letters("45")})
+    # TensorFlow has an order of its own among elements of one index.
+    in_order = [got.indices, tf.sort(tf.reshape(codes(got.keys), [-1])), tf.reduce_sum(v1.string_to_number(got.values[0]))]
+    r.step("in order", in_order, feeds={n: np.int32(5)})
+    for name, more, words in [
+        ("a capacity", dict(shapes=[[]], capacity=5), "Barrier only accepts capacity=-1"),
+        ("no shapes", dict(shapes=[]), "All of the component shapes must be specified"),
+        ("an unknown shape", dict(shapes=[[None]]), "is not fully defined"),
+    ]:
+        bad = ops.BarrierReadySize(handle=ops.Barrier(component_types=[tf.float32], **more))
+        r.step(name, [bad], error="INVALID_ARGUMENT", error_contains=words)
+
+
+@graph
 def ref_resources(r):
     """Queues, readers, tables, stacks and accumulators of TensorFlow's first kind: their handles are references to strings."""
     ops = tf.raw_ops

@@ -196,6 +196,16 @@ std::vector<LongRun> QueueRuns() {
              {{"Tcomponents", std::vector<DType>{DT_FLOAT}}});
          return Tensors{queue, Tensor::Scalar(static_cast<int32_t>(kRows))};
        }},
+      {"_BarrierInsertMany",
+       {},
+       {{"component_index", int64_t{0}}},
+       "",
+       [](const RunFirst& run) {
+         constexpr int64_t kKeys = 300'000;
+         Tensor keys = Tensor::Allocate(DT_STRING, Shape{kKeys}).value();
+         for (int64_t i = 0; i < kKeys; ++i) keys.strings()[i] = std::to_string(i);
+         return Tensors{Queue(run, "_Barrier", {DT_FLOAT}, {1}), keys, Floats({kKeys, 1})};
+       }},
       {"ReaderReadUpToV2",
        {},
        {},

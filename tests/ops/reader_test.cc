@@ -6,6 +6,7 @@
 #include <chrono>
 #include <filesystem>
 #include <future>
+#include <limits>
 
 #include "base/crc32c.h"
 #include "base/pool_allocator.h"
@@ -182,6 +183,55 @@ TEST_F(ReaderTest, APriorityQueueGivesOutTheSmallestFirst) {
   ASSERT_TRUE(all.ok()) << all.status();
   EXPECT_EQ((*all)[0].ToString(), "int64[4] = -1 3 5 5");
   EXPECT_EQ((*all)[1].ToString(), "int32[4] = 10 30 50 51");
+}
+
+// What would end TensorFlow's process; the rest is in tests/golden/graphs/ref_barriers.
+TEST_F(ReaderTest, ABarrierRefusesNumbersBelowZero) {
+  const std::vector<DType> types{DT_FLOAT, DT_INT64};
+  const Tensor barrier =
+      (*Run("_Barrier", {},
+            {{"component_types", types},
+             {"shapes", std::vector<PartialShape>{PartialShape::Scalar(), {2}}}}))[0];
+  const Tensor key = Tensor::String("a").Reshaped(Shape{1}), value = Tensor::Vector<float>({1.5f});
+  const auto insert = [&](int64_t component, const Tensor& values) {
+    return Run("_BarrierInsertMany", {barrier, key, values}, {{"component_index", component}})
+        .status();
+  };
+  EXPECT_EQ(insert(-1, value).code(), Code::kInvalidArgument);
+  EXPECT_EQ(insert(std::numeric_limits<int64_t>::min(), value).code(), Code::kInvalidArgument);
+  EXPECT_EQ(insert(0, Tensor::Vector<float>({1, 2})).code(), Code::kInvalidArgument);
+  EXPECT_TRUE(insert(0, value).ok());
+  const Status taken =
+      Run("_BarrierTakeMany", {barrier, Tensor::Scalar<int32_t>(-1)}, {{"component_types", types}})
+          .status();
+  EXPECT_EQ(taken.code(), Code::kInvalidArgument) << taken;
+  EXPECT_EQ((*Run("_BarrierIncompleteSize", {barrier}))[0].scalar<int32_t>(), 1);
+}
+
+TEST_F(ReaderTest, ABarrierThatWouldPassTheLimitOfMemoryStaysAsItWas) {
+  constexpr int64_t kKeys = 200'000;
+  const Tensor barrier = (*Run(
+      "_Barrier", {},
+      {{"component_types", std::vector<DType>{DT_FLOAT, DT_FLOAT}},
+       {"shapes", std::vector<PartialShape>{PartialShape::Scalar(), PartialShape::Scalar()}}}))[0];
+  Tensor keys = Tensor::Allocate(DT_STRING, Shape{kKeys}).value();
+  for (int64_t i = 0; i < kKeys; ++i) keys.strings()[i] = "key " + std::to_string(i);
+  const Tensor values = Random<float>(Shape{kKeys});
+  const auto insert = [&] {
+    return Run("_BarrierInsertMany", {barrier, keys, values}, {{"component_index", int64_t{0}}})
+        .status();
+  };
+  const auto incomplete = [&] {
+    return (*Run("_BarrierIncompleteSize", {barrier}))[0].scalar<int32_t>();
+  };
+  const int64_t limit = HostPool().limit();
+  HostPool().SetLimit(HostPool().bytes_in_use() + (32 << 20));
+  const Status full = insert();
+  EXPECT_EQ(full.code(), Code::kResourceExhausted) << full;
+  EXPECT_EQ(incomplete(), 0);
+  HostPool().SetLimit(limit);
+  EXPECT_TRUE(insert().ok());
+  EXPECT_EQ(incomplete(), kKeys);
 }
 
 TEST_F(ReaderTest, APriorityQueueGivesOutManyInLittleTime) {
