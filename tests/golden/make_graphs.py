@@ -1523,6 +1523,140 @@ def ref_barriers(r):
 
 
 @graph
+def tables(r):
+    """Tables whose values are vectors, and dense tables: what they hold, how they grow and what they export, by handle and by reference."""
+    ops = tf.raw_ops
+    k = v1.placeholder(tf.int64, None, name="k")
+    v = v1.placeholder(tf.float32, None, name="v")
+    words = v1.placeholder(tf.string, None, name="words")
+
+    def on(table, keys, values, by_reference=False):
+        kinds = dict(Tkeys=keys.dtype, Tvalues=values.dtype)
+        op = lambda name, **k: getattr(ops, name + ("" if by_reference else "V2"))(table_handle=table, **k)
+        exported = op("LookupTableExport", **kinds)
+        return dict(
+            insert=op("LookupTableInsert", keys=keys, values=values),
+            find=op("LookupTableFind", keys=keys, default_value=values),
+            load=op("LookupTableImport", keys=keys, values=values),
+            size=op("LookupTableSize"),
+            keys=exported.keys,
+            values=exported.values,
+            remove=None if by_reference else op("LookupTableRemove", keys=keys),
+        )
+
+    def feeds(keys, values=None):
+        fed = {words if np.asarray(keys).dtype.kind == "S" else k: np.asarray(keys) if np.asarray(keys).dtype.kind == "S" else ints(keys)}
+        if values is not None:
+            fed[v] = np.float32(values)
+        return fed
+
+    def dense(keys=(0, -1), **more):
+        empty, deleted = (tf.constant(key, tf.string if isinstance(key, str) else tf.int64) for key in keys)
+        return ops.MutableDenseHashTableV2(empty_key=empty, deleted_key=deleted, value_dtype=tf.float32, **more)
+
+    # By keys of one number and values of one or two.
+    a = on(dense(initial_num_buckets=4, max_load_factor=0.5, shared_name="a"), k, v)
+    for i, step in enumerate([[3], [6, 9], [12, 15], [3, 6, 18]]):
+        r.step("grow %d" % i, targets=[a["insert"]], feeds=feeds(step, [float(x) + i for x in step]))
+        r.step("all buckets %d" % i, [a["keys"], a["values"], a["size"]])
+    r.step("find", [a["find"]], feeds=feeds([9, 4, 3], -1))
+    r.step("find a scalar", [a["find"]], feeds=feeds(9, -1))
+    r.step("of many defaults the first", [a["find"]], feeds=feeds([4, 3, 5], [7, 8, 9]))
+    r.step("remove", targets=[a["remove"]], feeds=feeds([9, 77]))
+    r.step("one is gone", [a["find"], a["size"]], feeds=feeds([9, 3, 77], -1))
+    for name, key in [("empty", 0), ("deleted", -1)]:
+        refused = dict(error="INVALID_ARGUMENT", error_contains="Using the %s_key as a table key is not allowed" % name)
+        r.step("find the %s key" % name, [a["find"]], feeds=feeds([3, key], -1), **refused)
+        r.step("insert the %s key" % name, targets=[a["insert"]], feeds=feeds([100 + key, key, 50], [1, 2, 3]), **refused)
+        r.step("remove the %s key" % name, targets=[a["remove"]], feeds=feeds([key]), **refused)
+    r.step("what stood before them went in", [a["find"], a["size"]], feeds=feeds([100, 99, 50], -1))
+    r.step("a row for each key", [a["find"]], feeds=feeds([[3], [4]], -1))
+    r.step("more than one in a row", [a["find"]], feeds=feeds([[3, 6], [6, 3]], -1), error="INVALID_ARGUMENT",
+           error_contains="Expected key shape [2] got [2,2]")
+    r.step("a default of another shape", [a["find"]], feeds=feeds([3, 6], [1]), error="INVALID_ARGUMENT",
+           error_contains="Expected shape [] or [2] for default value, got [1]")
+    r.step("values of another shape", targets=[a["insert"]], feeds=feeds([3, 6], [1]), error="INVALID_ARGUMENT",
+           error_contains="Expected shape [2] for value, got [1]")
+    r.step("import", targets=[a["load"]], feeds=feeds([[0], [5], [-1], [7]], [[1], [2], [3], [4]]))
+    r.step("imported", [a["find"], a["size"]], feeds=feeds([5, 7, 3], -1))
+    r.step("not as exported", targets=[a["load"]], feeds=feeds([[5], [6]], [1, 2]), error="INVALID_ARGUMENT",
+           error_contains="Expected shape [2,1] for value, got [2]")
+    b = on(dense(initial_num_buckets=8, value_shape=[2], shared_name="b"), k, v)
+    r.step("b: insert", targets=[b["insert"]], feeds=feeds([1, 2, 3], [[1, 2], [3, 4], [5, 6]]))
+    r.step("b: insert one", targets=[b["insert"]], feeds=feeds(7, [7, 8]))
+    r.step("b: find", [b["find"]], feeds=feeds([3, 5, 1], [-1, -2]))
+    r.step("b: many defaults", [b["find"]], feeds=feeds([3, 5], [[-1, -2], [-3, -4]]))
+    r.step("b: all buckets", [b["keys"], b["values"], b["size"]])
+    # Keys that are vectors, and texts.
+    c = on(dense(keys=([0, 0], [-1, -1]), initial_num_buckets=8, shared_name="c"), k, v)
+    r.step("c: insert", targets=[c["insert"]], feeds=feeds([[1, 2], [3, 4], [5, 6]], [1, 2, 3]))
+    r.step("c: find", [c["find"]], feeds=feeds([[3, 4], [0, 1], [1, 2]], -1))
+    r.step("c: all buckets", [c["keys"], c["values"]])
+    r.step("c: a flat key", [c["find"]], feeds=feeds([1, 2], -1), error="INVALID_ARGUMENT", error_contains="Expected key shape [2,2] got [2]")
+    r.step("c: remove", targets=[c["remove"]], feeds=feeds([[1, 2]]))
+    r.step("c: one is gone", [c["find"], c["size"]], feeds=feeds([[3, 4], [1, 2]], -1))
+    d = on(dense(keys=("", "x"), initial_num_buckets=16, shared_name="d"), words, v)
+    r.step("d: texts", targets=[d["insert"]], feeds=feeds([b"a", b"b", b"hello", b"a rather long text"], [1, 2, 3, 4]))
+    r.step("d: find", [d["find"]], feeds=feeds([b"hello", b"c"], -1))
+    r.step("d: the buckets of TensorFlow's hash", [d["values"]])
+    for name, more, text in [
+        ("keys of other shapes", dict(keys=(0, [1])), "Empty and deleted keys must have same shape"),
+        ("one key", dict(keys=(5, 5)), "Empty and deleted keys cannot be equal"),
+        ("a matrix of values", dict(value_shape=[2, 2]), "Empty value must be a scalar or a vector"),
+        ("a load above 1", dict(max_load_factor=1.5), "max_load_factor must be between 0 and 1"),
+        ("a load of 0", dict(max_load_factor=0.0), "max_load_factor must be between 0 and 1"),
+        ("three buckets", dict(initial_num_buckets=3), "Number of buckets must be at least 4 and a power of 2"),
+    ]:
+        r.step(name, [ops.LookupTableSizeV2(table_handle=dense(**more))], error="INVALID_ARGUMENT", error_contains=text)
+
+    # Tables of vectors; which keys an export has where is their own matter.
+    for by_reference in (False, True):
+        e = "by reference: " if by_reference else "by handle: "
+        kind = ops.MutableHashTableOfTensors if by_reference else ops.MutableHashTableOfTensorsV2
+        f = on(kind(key_dtype=tf.int64, value_dtype=tf.float32, value_shape=[2], shared_name=e[:5]), k, v, by_reference)
+        r.step(e + "insert", targets=[f["insert"]], feeds=feeds([[1, 2]], [[[1, 2], [3, 4]]]))
+        r.step(e + "find", [f["find"]], feeds=feeds([[2], [9]], [0, -1]))
+        r.step(e + "many defaults", [f["find"]], feeds=feeds([2, 8, 9], [[5, 6], [7, 8], [9, 10]]))
+        r.step(e + "export", [tf.sort(f["keys"]), tf.reduce_sum(f["values"], 0), tf.shape(f["values"]), f["size"]])
+        r.step(e + "one number for two", [f["find"]], feeds=feeds([2, 9], 5), error="INVALID_ARGUMENT",
+               error_contains="Expected shape [2] or [2,2] for default value, got []")
+        r.step(e + "values of another shape", targets=[f["insert"]], feeds=feeds([2, 9], [1, 2]), error="INVALID_ARGUMENT",
+               error_contains="Expected shape [2,2] for value, got [2]")
+        r.step(e + "import", targets=[f["load"]], feeds=feeds([7], [[7, 8]]))
+        if not by_reference:
+            r.step(e + "remove", targets=[f["remove"]], feeds=feeds([7, 8]))
+        r.step(e + "what is left", [f["find"], f["size"]], feeds=feeds([7, 1], [-1, -1]))
+    texts = ops.MutableHashTableOfTensorsV2(key_dtype=tf.int64, value_dtype=tf.string, value_shape=[2], shared_name="texts")
+    put = ops.LookupTableInsertV2(table_handle=texts, keys=k, values=tf.constant([["1", "20"], ["333", "4"]]))
+    get = ops.LookupTableFindV2(table_handle=texts, keys=k, default_value=tf.constant(["5", "66"]))
+    r.step("texts", targets=[put], feeds=feeds([1, 2]))
+    r.step("find texts", [v1.string_to_number(get)], feeds=feeds([2, 3, 1]))
+    for shape, text in [([], "Default value must be a vector"), ([2, 2], "Default value must be a vector"), ([None], "is not fully defined")]:
+        bad = ops.MutableHashTableOfTensorsV2(key_dtype=tf.int64, value_dtype=tf.float32, value_shape=shape)
+        r.step("values of shape %s" % shape, [ops.LookupTableSizeV2(table_handle=bad)], error="INVALID_ARGUMENT", error_contains=text)
+    # Tables of numbers that are not dense: a default for each key, or not.
+    m = on(ops.MutableHashTableV2(key_dtype=tf.int64, value_dtype=tf.float32, shared_name="m"), k, v)
+    r.step("m: insert", targets=[m["insert"]], feeds=feeds([1, 2], [1, 2]))
+    r.step("m: a default for each", [m["find"]], feeds=feeds([5, 1, 6], [7, 8, 9]))
+    once = ops.HashTableV2(key_dtype=tf.int64, value_dtype=tf.float32, shared_name="once")
+    r.step("once: fill", targets=[ops.InitializeTableV2(table_handle=once, keys=ints([1]), values=np.float32([1]))])
+    r.step("once: the first default", [ops.LookupTableFindV2(table_handle=once, keys=k, default_value=v)], feeds=feeds([1, 6, 5], [7, 8, 9]))
+    # Those without a name end with their step.
+    nameless = [
+        ops.AnonymousMutableHashTable(key_dtype=tf.int64, value_dtype=tf.float32),
+        ops.AnonymousMutableDenseHashTable(empty_key=ints(0), deleted_key=ints(-1), value_dtype=tf.float32),
+        ops.AnonymousMutableHashTableOfTensors(key_dtype=tf.int64, value_dtype=tf.float32, value_shape=[1]),
+    ]
+    for i, table in enumerate(nameless):
+        here = tf.cast(ints([1, 2]), tf.float32)
+        with tf.control_dependencies([ops.LookupTableInsertV2(table_handle=table, keys=ints([1, 2]), values=here[:, None] if i == 2 else here)]):
+            r.step("nameless %d" % i, [ops.LookupTableSizeV2(table_handle=table)])
+    lone = ops.AnonymousHashTable(key_dtype=tf.int64, value_dtype=tf.float32)
+    with tf.control_dependencies([ops.InitializeTableV2(table_handle=lone, keys=ints([3]), values=np.float32([4]))]):
+        r.step("nameless, filled once", [ops.LookupTableFindV2(table_handle=lone, keys=ints([3, 4]), default_value=np.float32(-1))])
+
+
+@graph
 def ref_resources(r):
     """Queues, readers, tables, stacks and accumulators of TensorFlow's first kind: their handles are references to strings."""
     ops = tf.raw_ops

@@ -1286,6 +1286,34 @@ const std::vector<HostileNode>& Nodes() {
        [] { return Inputs(); },
        {{"component_types", Types{DT_FLOAT}}, {"shapes", Shapes{{kHuge}}}},
        true},
+      {"MutableHashTableOfTensorsV2",
+       "values of a size that wraps",
+       [] { return Inputs(); },
+       {{"key_dtype", DT_INT64},
+        {"value_dtype", DT_FLOAT},
+        {"value_shape", PartialShape{kHuge, kHuge}}}},
+      {"MutableDenseHashTableV2",
+       "an empty key that is none",
+       [] {
+         return Inputs{Dims({}), Dims({})};
+       },
+       {{"key_dtype", DT_INT64}, {"value_dtype", DT_FLOAT}}},
+      {"MutableDenseHashTableV2",
+       "a load that is no number",
+       [] {
+         return Inputs{Dims({0}), Dims({1})};
+       },
+       {{"key_dtype", DT_INT64},
+        {"value_dtype", DT_FLOAT},
+        {"max_load_factor", std::numeric_limits<float>::quiet_NaN()}}},
+      {"MutableDenseHashTableV2",
+       "the smallest number of buckets",
+       [] {
+         return Inputs{Dims({0}), Dims({1})};
+       },
+       {{"key_dtype", DT_INT64},
+        {"value_dtype", DT_FLOAT},
+        {"initial_num_buckets", std::numeric_limits<int64_t>::min()}}},
       {"SaveV2",
        "a folder within too many others",
        [] {

@@ -102,6 +102,18 @@ std::vector<LongRun> TableRuns() {
        {{"Tkeys", DT_INT64}, {"Tvalues", DT_INT64}},
        "",
        [](const RunFirst& run) { return Tensors{FullTable(run, kMillion)}; }},
+      {"LookupTableExportV2",
+       {},
+       {{"Tkeys", DT_INT64}, {"Tvalues", DT_INT64}},
+       " of buckets",
+       [](const RunFirst& run) {
+         return Tensors{run("MutableDenseHashTableV2",
+                            {Tensor::Scalar<int64_t>(-1), Tensor::Scalar<int64_t>(-2)},
+                            {{"key_dtype", DT_INT64},
+                             {"value_dtype", DT_INT64},
+                             {"value_shape", PartialShape::Scalar()},
+                             {"initial_num_buckets", int64_t{1} << 24}})[0]};
+       }},
   };
 }
 
