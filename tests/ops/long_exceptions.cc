@@ -136,6 +136,8 @@ const std::vector<std::pair<const char*, Ops>>& Others() {
         "ReaderNumRecordsProducedV2",
         "ReaderNumWorkUnitsCompletedV2",
         "ReaderResetV2",
+        "ReaderSerializeStateV2",
+        "ReaderRestoreStateV2",
         "ResourceAccumulatorNumAccumulated",
         "ResourceAccumulatorSetGlobalStep",
         "ResourceCountUpTo",

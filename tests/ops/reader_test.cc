@@ -10,6 +10,7 @@
 
 #include "base/crc32c.h"
 #include "base/pool_allocator.h"
+#include "graph/wire.h"
 #include "tests/ops/testing.h"
 #include "tests/temporary_folder.h"
 
@@ -140,6 +141,60 @@ TEST_F(ReaderTest, RecordsOfOneLengthAndWholeFiles) {
                                              Queue({file, file}), Tensor::Scalar<int64_t>(10)});
   ASSERT_TRUE(many.ok()) << many.status();
   EXPECT_EQ((*many)[1].shape(), Shape{3});  // of one file
+}
+
+// The bytes are TensorFlow's.
+TEST_F(ReaderTest, AReaderOfWholeFilesHasAState) {
+  using namespace std::string_literals;  // NOLINT(build/namespaces)
+  const std::string file = folder_.Write("f", "one\n");
+  std::string read_once = "\x08\x01\x10\x01\x18\x01";
+  wire_format::PutBytes(&read_once, 4, file);
+  for (const bool whole : {true, false}) {
+    const Tensor reader = Reader(whole ? "WholeFileReaderV2" : "IdentityReaderV2");
+    const auto state = [&] { return *(*Run("ReaderSerializeStateV2", {reader}))[0].strings(); };
+    const auto restore = [&](const std::string& bytes) {
+      return Run("ReaderRestoreStateV2", {reader, Tensor::String(bytes)}).status();
+    };
+    const auto counts = [&] {
+      return std::vector{(*Run("ReaderNumRecordsProducedV2", {reader}))[0].scalar<int64_t>(),
+                         (*Run("ReaderNumWorkUnitsCompletedV2", {reader}))[0].scalar<int64_t>()};
+    };
+    using Counts = std::vector<int64_t>;
+    EXPECT_EQ(state(), "");
+    EXPECT_EQ(Next(reader, Queue({file})), whole ? "f=one\n" : "f=" + file);
+    EXPECT_EQ(counts(), (Counts{1, 1}));
+    EXPECT_EQ(state(), read_once);
+    EXPECT_TRUE(restore("\x08\x05\x10\x05\x18\x07").ok());
+    EXPECT_EQ(counts(), (Counts{7, 5}));
+    EXPECT_EQ(state(), "\x08\x05\x10\x05\x18\x07");
+    EXPECT_TRUE(restore("\x08\x04\x10\x07").ok());
+    EXPECT_NE(Next(reader, Queue({file})), "");
+    EXPECT_EQ(counts(), (Counts{1, 5}));
+    EXPECT_TRUE(restore("\x2a\x01q\x18\x03").ok());  // a field of a later time
+    EXPECT_EQ(counts(), (Counts{3, 0}));
+    EXPECT_TRUE(restore(read_once).ok());
+    EXPECT_EQ(state(), read_once);
+    EXPECT_EQ(Run("ReaderRestoreStateV2", {reader, Tensor::Allocate(DT_STRING, Shape{2}).value()})
+                  .status()
+                  .code(),
+              Code::kInvalidArgument);
+    EXPECT_EQ(state(), read_once);
+    // What cannot be a state resets the reader.
+    for (const std::string& bytes :
+         {"junk"s, "\x08"s, "\x08\x05\x10\x04\x18\x07"s, "\x22\xff\xff\xff\xff\x0f"s,
+          "\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"s}) {
+      EXPECT_TRUE(restore(read_once).ok());
+      EXPECT_EQ(restore(bytes).code(), Code::kInvalidArgument) << bytes;
+      EXPECT_EQ(counts(), (Counts{0, 0}));
+      EXPECT_EQ(state(), "");
+    }
+  }
+  for (const char* op : {"TextLineReaderV2", "TFRecordReaderV2"}) {
+    const Tensor reader = Reader(op);
+    EXPECT_EQ(Run("ReaderSerializeStateV2", {reader}).status().code(), Code::kUnimplemented);
+    EXPECT_EQ(Run("ReaderRestoreStateV2", {reader, Tensor::String("")}).status().code(),
+              Code::kUnimplemented);
+  }
 }
 
 // Queues whose order or batches are of their own kind.

@@ -61,6 +61,8 @@ const Reasons& WithoutGoldenCase() {
       {"ReaderNumRecordsProducedV2", "reads, writes or prints: tests/ops/reader_test"},
       {"ReaderNumWorkUnitsCompletedV2", "reads, writes or prints: tests/ops/reader_test"},
       {"ReaderResetV2", "reads, writes or prints: tests/ops/reader_test"},
+      {"ReaderSerializeStateV2", "has state: tests/ops/reader_test"},
+      {"ReaderRestoreStateV2", "has state: tests/ops/reader_test"},
       {"ReadFile", "reads, writes or prints: tests/ops/reader_test"},
       {"WriteFile", "reads, writes or prints: tests/ops/reader_test"},
       {"MatchingFiles", "reads, writes or prints: tests/ops/reader_test"},

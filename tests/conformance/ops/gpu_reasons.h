@@ -362,6 +362,8 @@ inline const std::map<std::string, std::string>& WithoutGpuKernel() {
       {"ReaderNumRecordsProducedV2", host},
       {"ReaderNumWorkUnitsCompletedV2", host},
       {"ReaderResetV2", host},
+      {"ReaderSerializeStateV2", host},
+      {"ReaderRestoreStateV2", host},
       {"ReadFile", host},
       {"WriteFile", host},
       {"MatchingFiles", host},
