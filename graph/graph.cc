@@ -247,6 +247,7 @@ class NodeShapeContext final : public ShapeContext {
     return graph_.functions().Find(name);
   }
   PartialShape handle_shape(int i) const override { return HandleShape(graph_, at(i)); }
+  std::string_view handle_op(int i) const override { return HandleOp(graph_, at(i)); }
   const Attrs& attrs() const override { return attrs_; }
   int num_outputs() const override { return static_cast<int>(outputs_.size()); }
   void set_output(int i, const PartialShape& shape) override {

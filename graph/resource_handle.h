@@ -1,7 +1,10 @@
-// What the graph knows of the variable, or of the elements of the array, behind a resource tensor:
-// from its VarHandleOp or TensorArrayV3, or from the attributes `_handle_shapes` and
+// What the graph knows of the variable, of the elements of the array or of the values of the table
+// behind a handle: from its VarHandleOp, TensorArrayV3 or table's node, or from the attributes
+// `_handle_shapes` and
 // `_handle_dtypes` of an argument; also through Identity and Enter.
 #pragma once
+
+#include <string_view>
 
 #include "graph/graph.h"
 
@@ -13,5 +16,7 @@ const Attrs* HandleAttrs(const Graph& graph, Endpoint handle);
 PartialShape HandleShape(const Graph& graph, Endpoint handle);
 // DT_INVALID where nothing is known.
 DType HandleDType(const Graph& graph, Endpoint handle);
+// The op of the node that tells it; "" if none is found.
+std::string_view HandleOp(const Graph& graph, Endpoint handle);
 
 }  // namespace monograph

@@ -41,6 +41,9 @@ class ShapeContext {
   // argument's `_handle_shapes`) tells.
   virtual PartialShape handle_shape([[maybe_unused]] int i) const { return PartialShape(); }
 
+  // The op of the node that made the handle; "" if that is not known.
+  virtual std::string_view handle_op([[maybe_unused]] int i) const { return ""; }
+
   template <typename T>
   const T& attr(std::string_view name) const {
     return attrs().Get<T>(name);

@@ -124,7 +124,7 @@ constexpr NamedTrait kTraits[] = {
 
 // Ops that have a kernel for CPUs which cannot compute here.
 constexpr const char* kSessionState = "TensorFlow computes it only in a session of its own";
-constexpr const char* kOurHandle = "it works on a variable or a reader, which are not TensorFlow's";
+constexpr const char* kOurHandle = "it works on a variable, which is not TensorFlow's";
 constexpr const char* kXla = "it is a part of what XLA compiles";
 struct NamedRefusal {
   std::string_view name;
@@ -136,8 +136,6 @@ constexpr NamedRefusal kRefusals[] = {
     {"GetSessionHandleV2", kSessionState},
     {"GetSessionTensor", kSessionState},
     {"DisableCopyOnRead", kOurHandle},
-    {"ReaderRestoreStateV2", kOurHandle},
-    {"ReaderSerializeStateV2", kOurHandle},
     // A generator's state is a variable.
     {"RngReadAndSkip", kOurHandle},
     {"RngSkip", kOurHandle},

@@ -1,6 +1,7 @@
 // Tables from keys to values: HashTableV2, which is filled once, and MutableHashTableV2; and what
 // fills and reads them. A table lives in the task of its node, by container and name, as a queue
-// does.
+// does. Graphs of TensorFlow's may also have MutableHashTableOfTensorsV2, whose values are vectors,
+// MutableDenseHashTableV2, whose keys may be, too, and anonymous tables, which end with their step.
 #pragma once
 
 #include <string>

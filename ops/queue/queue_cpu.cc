@@ -247,7 +247,9 @@ Status StackPadded(KernelContext& c, const QueueSpec& spec, size_t i,
   return Status();
 }
 
-Status Stack(KernelContext& c, const QueueSpec& spec, const std::vector<Tuple>& tuples) {
+}  // namespace
+
+Status StackTuples(KernelContext& c, const QueueSpec& spec, const std::vector<Tuple>& tuples) {
   Looks looks(c);
   for (size_t i = 0; i < spec.types.size(); ++i) {
     if (spec.padding && CanFillUp(spec.types[i])) {
@@ -268,6 +270,8 @@ Status Stack(KernelContext& c, const QueueSpec& spec, const std::vector<Tuple>& 
   return Status();
 }
 
+namespace {
+
 class DequeueKernel : public AsyncKernel {
  public:
   explicit DequeueKernel(const KernelConstruction& k)
@@ -284,12 +288,12 @@ class DequeueKernel : public AsyncKernel {
     const std::shared_ptr<QueueResource> queue = std::move(found).value();
     if (Status status = Check(c, *queue); !status.ok()) return done(status);
     const int64_t n = many_ ? c.input(1).scalar<int32_t>() : 1;
-    if (n == 0) return done(Stack(c, queue->spec(), {}));
+    if (n == 0) return done(StackTuples(c, queue->spec(), {}));
     queue->Dequeue(c, n, up_to_,
                    [this, &c, queue = queue.get(), done = std::move(done)](
                        const Status& status, std::vector<Tuple> tuples) {
                      if (!status.ok()) return done(status);
-                     if (many_) return done(Stack(c, queue->spec(), tuples));
+                     if (many_) return done(StackTuples(c, queue->spec(), tuples));
                      for (size_t i = 0; i < types_.size(); ++i)
                        c.set_output(static_cast<int>(i), std::move(tuples[0][i]));
                      done(Status());

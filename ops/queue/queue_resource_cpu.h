@@ -129,4 +129,9 @@ class QueueResource : public Resource, public std::enable_shared_from_this<Queue
   uint64_t last_id_ MG_GUARDED_BY(mutex_) = 0, draws_ MG_GUARDED_BY(mutex_) = 0;
 };
 
+// Component i of the tuples, in one tensor along a new first dimension, becomes output i of the
+// kernel. REQUIRES: the spec has shapes, fully known but for a padding queue's.
+Status StackTuples(KernelContext& c, const QueueSpec& spec,
+                   const std::vector<QueueResource::Tuple>& tuples);
+
 }  // namespace monograph::ops::queue

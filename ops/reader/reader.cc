@@ -54,6 +54,8 @@ Status WriteShape(ShapeContext& c) {
   return c.WithRank(1, 0).status();
 }
 
+Status RestoreShape(ShapeContext& c) { return c.WithRank(1, 0).status(); }
+
 OpDef ReaderDef(const char* name) {
   return OpDef(name)
       .Output("reader_handle: resource")
@@ -111,10 +113,22 @@ void Define(OpRegistry* registry) {
                     .Stateful()
                     .Shape(NoOutputs)
                     .NoGradient());
+  registry->Add(OpDef("ReaderSerializeStateV2")
+                    .Input("reader_handle: resource")
+                    .Output("state: string")
+                    .Stateful()
+                    .Shape(ScalarShape)
+                    .NoGradient());
+  registry->Add(OpDef("ReaderRestoreStateV2")
+                    .Input("reader_handle: resource")
+                    .Input("state: string")
+                    .Stateful()
+                    .Shape(RestoreShape)
+                    .NoGradient());
   for (const std::string name :
        {"TFRecordReader", "TextLineReader", "FixedLengthRecordReader", "WholeFileReader",
         "IdentityReader", "ReaderRead", "ReaderReadUpTo", "ReaderNumRecordsProduced",
-        "ReaderNumWorkUnitsCompleted", "ReaderReset"})
+        "ReaderNumWorkUnitsCompleted", "ReaderReset", "ReaderSerializeState", "ReaderRestoreState"})
     registry->AddStringReferenceForm(name, name + "V2");
   registry->Add(OpDef("ReadFile")
                     .Input("filename: string")

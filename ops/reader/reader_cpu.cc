@@ -19,6 +19,7 @@
 
 #include "base/mutex.h"
 #include "base/thread.h"
+#include "graph/wire.h"
 #include "ops/cpu/element_types_cpu.h"
 #include "ops/cpu/looks_cpu.h"
 #include "ops/cpu/room_cpu.h"
@@ -36,6 +37,10 @@ struct ReaderSpec {
   static constexpr const char* kNoun = "reader";
   std::string kind, name, compression;
   int64_t header = 0, record = 0, footer = 0, hop = 0;
+
+  // A file is one record, which ends it: between two records the reader has none open, and all
+  // there is to know of it are its counts. It is then that a reader has a state to keep.
+  bool has_state() const { return kind == "WholeFile" || kind == "Identity"; }
 
   std::string ToString() const {
     return kind + "(" + compression + ", " + std::to_string(header) + ", " +
@@ -71,12 +76,16 @@ class Source {
     return made;
   }
 
-  // False at the end. Cancelled once the step of `c` is aborted.
+  const std::string& path() const { return path_; }
+  // What was read is the last, as is known without a further look.
+  bool ended() const { return spec_.has_state() && number_ > 0; }
+
+  // False at the end; not called behind it. Cancelled once the step of `c` is aborted.
   Result<bool> Next(const KernelContext& c, Record* record) {
     if (spec_.kind == "TextLine") return NextLine(record);
     if (spec_.kind == "TFRecord") return NextTfRecord(record);
     if (spec_.kind == "FixedLengthRecord") return NextFixed(record);
-    if (number_++ > 0) return false;
+    ++number_;
     record->key = path_;
     record->value = path_;
     if (file_ == nullptr) return true;
@@ -166,6 +175,57 @@ class Reader : public Resource, public std::enable_shared_from_this<Reader> {
     MutexLock lock(mutex_);
     return files_;
   }
+  // TensorFlow's message of a reader's state; fields of 0 and empty ones are left out:
+  //   { 1: varint, files begun  2: varint, files read  3: varint, records  4: bytes, last file }
+  Result<std::string> State() const {
+    if (!spec_.has_state()) return Unimplemented("Reader SerializeState");
+    MutexLock lock(mutex_);
+    std::string state;
+    uint64_t field = 0;
+    for (const int64_t count : {begun_, files_, records_}) {
+      ++field;
+      if (count == 0) continue;
+      wire_format::PutVarint(&state, field << 3);
+      wire_format::PutVarint(&state, static_cast<uint64_t>(count));
+    }
+    if (!last_file_.empty()) wire_format::PutBytes(&state, 4, last_file_);
+    return state;
+  }
+  // A state that cannot be resets the reader.
+  Status Restore(std::string_view state) {
+    if (!spec_.has_state()) return Unimplemented("Reader RestoreState");
+    int64_t counts[3] = {};
+    std::string_view last;
+    wire_format::Reader in(state);
+    while (!in.done()) {
+      const uint64_t tag = in.Tag();
+      if ((tag & 7) == 0 && tag >> 3 <= 3) {
+        counts[(tag >> 3) - 1] = static_cast<int64_t>(in.Varint());
+      } else if (tag == (4 << 3 | 2)) {
+        in.Bytes(&last);
+      } else {
+        in.Skip(tag);
+      }
+    }
+    Status status;
+    const std::string reader = spec_.kind + "Reader '" + spec_.name + "'";
+    if (!in.ok()) {
+      status = InvalidArgument("Could not parse state for " + reader);
+    } else if (std::any_of(counts, counts + 3, [](int64_t count) { return count < 0; })) {
+      status = InvalidArgument("Unexpected negative value when restoring in " + reader);
+    } else if (counts[0] > counts[1]) {
+      status =
+          InvalidArgument("Inconsistent work started vs. finished when restoring in " + reader +
+                          ": " + std::to_string(counts[0]) + " and " + std::to_string(counts[1]));
+    }
+    MutexLock lock(mutex_);
+    begun_ = status.ok() ? counts[0] : 0;
+    files_ = status.ok() ? counts[1] : 0;
+    records_ = status.ok() ? counts[2] : 0;
+    last_file_ = status.ok() ? last : "";
+    return status;
+  }
+
   std::string DebugString() const override { return spec_.ToString() + " " + spec_.name; }
 
  private:
@@ -268,7 +328,8 @@ class Reader : public Resource, public std::enable_shared_from_this<Reader> {
   void Restart() {
     source_.reset();
     MutexLock lock(mutex_);
-    records_ = files_ = 0;
+    records_ = files_ = begun_ = 0;
+    last_file_.clear();
   }
 
   Status Open(const KernelContext& c, const Answer& answer) {
@@ -296,13 +357,19 @@ class Reader : public Resource, public std::enable_shared_from_this<Reader> {
       bytes += sizeof(Record) + record.key.size() + record.value.size();
       status = room->Hold(2 * bytes, spec_.name);
       records->push_back(std::move(record));
+      more = !source_->ended();
       if (!looks.GoOn(records->back().value)) break;
     }
+    const std::string path = source_->path();
     if (!more || !status.ok()) source_.reset();
     MG_RETURN_IF_ERROR(status);
     MutexLock lock(mutex_);
     records_ += static_cast<int64_t>(records->size());
-    if (!more) ++files_;
+    if (more) return Status();
+    ++begun_;
+    // Counts that were restored may differ.
+    files_ = spec_.has_state() ? begun_ : files_ + 1;
+    last_file_ = path;
     return Status();
   }
 
@@ -332,6 +399,8 @@ class Reader : public Resource, public std::enable_shared_from_this<Reader> {
   std::deque<Attempt> waiting_ MG_GUARDED_BY(mutex_);
   bool busy_ MG_GUARDED_BY(mutex_) = false;
   int64_t records_ MG_GUARDED_BY(mutex_) = 0, files_ MG_GUARDED_BY(mutex_) = 0;
+  int64_t begun_ MG_GUARDED_BY(mutex_) = 0;  // of the files that were read to their end
+  std::string last_file_ MG_GUARDED_BY(mutex_);
 };
 
 Result<ReaderSpec> SpecOf(const KernelConstruction& k, const std::string& name) {
@@ -417,6 +486,30 @@ class CountKernel : public Kernel {
     MG_ASSIGN_OR_RETURN(const std::shared_ptr<Reader> reader, FindResource<Reader>(c));
     c.set_output(0, Tensor::Scalar(((*reader).*kCount)()));
     return Status();
+  }
+};
+
+class StateKernel : public Kernel {
+ public:
+  explicit StateKernel(const KernelConstruction&) {}
+  Status Compute(KernelContext& c) override {
+    MG_ASSIGN_OR_RETURN(const std::shared_ptr<Reader> reader, FindResource<Reader>(c));
+    MG_ASSIGN_OR_RETURN(std::string state, reader->State());
+    c.set_output(0, Tensor::String(std::move(state)));
+    return Status();
+  }
+};
+
+class RestoreKernel : public Kernel {
+ public:
+  explicit RestoreKernel(const KernelConstruction&) {}
+  Status Compute(KernelContext& c) override {
+    MG_ASSIGN_OR_RETURN(const std::shared_ptr<Reader> reader, FindResource<Reader>(c));
+    if (c.input(1).shape().rank() != 0) {
+      return InvalidArgument("Reader state must be scalar, but had shape: " +
+                             c.input(1).shape().ToString());
+    }
+    return reader->Restore(*c.input(1).strings());
   }
 };
 
@@ -572,6 +665,8 @@ void RegisterCpu(KernelRegistry* registry) {
   add.operator()<ResetKernel>("ReaderResetV2");
   add.operator()<CountKernel<&Reader::records>>("ReaderNumRecordsProducedV2");
   add.operator()<CountKernel<&Reader::files>>("ReaderNumWorkUnitsCompletedV2");
+  add.operator()<StateKernel>("ReaderSerializeStateV2");
+  add.operator()<RestoreKernel>("ReaderRestoreStateV2");
   add.operator()<FunctionKernel<ReadFileOf>>("ReadFile");
   add.operator()<FunctionKernel<WriteFileOf>>("WriteFile");
   add.operator()<FunctionKernel<MatchingFilesOf>>("MatchingFiles");

@@ -1,6 +1,8 @@
 // Strings to buckets by hashes whose values are the same everywhere: FarmHash's fingerprint,
 // SipHash, whose key keeps others from choosing strings of one bucket, and MurmurHash64A, by which
 // TensorFlow's first op for this goes.
+#include "ops/string/hash_cpu.h"
+
 #include <farmhash.h>
 
 #include <bit>
@@ -30,6 +32,8 @@ Status ToBuckets(KernelContext& c, int64_t buckets, const Fn& fn) {
 }
 
 // Source: A. Appleby, MurmurHash2, 64-bit version for 64-bit machines; with TensorFlow's seed.
+}  // namespace
+
 uint64_t Murmur(std::string_view text) {
   static_assert(std::endian::native == std::endian::little);
   constexpr uint64_t kFactor = 0xc6a4a7935bd1e995, kSeed = 0xdecafcaffe;
@@ -50,6 +54,8 @@ uint64_t Murmur(std::string_view text) {
   hash = (hash ^ (hash >> kShift)) * kFactor;
   return hash ^ (hash >> kShift);
 }
+
+namespace {
 
 uint64_t Fingerprint(std::string_view text) {
   return util::Fingerprint64(text.data(), text.size());

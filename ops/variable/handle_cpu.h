@@ -28,20 +28,32 @@ template <typename R, auto kSpecOf>
 class HandleKernel : public Kernel {
  public:
   static Result<std::unique_ptr<Kernel>> Make(const KernelConstruction& k) {
-    auto kernel = std::make_unique<HandleKernel>();
+    return MakeAs<HandleKernel>(k);
+  }
+
+  Status Compute(KernelContext& c) override { return Give(c, spec_); }
+
+ protected:
+  // For classes that derive from this one.
+  template <typename Self>
+  static Result<std::unique_ptr<Kernel>> MakeAs(const KernelConstruction& k) {
+    auto kernel = std::make_unique<Self>();
     MG_ASSIGN_OR_RETURN(kernel->handle_, MakeHandle(k));
     kernel->node_ = k.node_name();
     MG_ASSIGN_OR_RETURN(kernel->spec_, kSpecOf(k, std::as_const(kernel->handle_).handles()->name));
     return std::unique_ptr<Kernel>(std::move(kernel));
   }
 
-  Status Compute(KernelContext& c) override {
+  const typename R::Spec& spec_of_node() const { return spec_; }
+
+  // The handle of the resource, made from `spec` if it is not there.
+  Status Give(KernelContext& c, const typename R::Spec& spec) {
     const ResourceHandle& handle = *std::as_const(handle_).handles();
     MG_ASSIGN_OR_RETURN(const std::shared_ptr<R> resource,
                         c.resources().FindOrCreate<R>(handle.container, handle.name,
-                                                      [&] { return std::make_shared<R>(spec_); }));
-    if constexpr (requires { spec_.ToString(); }) {
-      const std::string mine = spec_.ToString(), its = resource->spec().ToString();
+                                                      [&] { return std::make_shared<R>(spec); }));
+    if constexpr (requires { spec.ToString(); }) {
+      const std::string mine = spec.ToString(), its = resource->spec().ToString();
       if (mine != its) {
         return FailedPrecondition("node '" + node_ + "' defines " + R::Spec::kNoun + " '" +
                                   handle.container + "/" + handle.name + "' as " + mine +

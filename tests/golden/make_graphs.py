@@ -1420,6 +1420,243 @@ def ref_scatters(r):
 
 
 @graph
+def ref_barriers(r):
+    """Barriers: elements whose components come one by one, by key. TensorFlow's process ends at a component_index or a num_elements below 0."""
+    ops = tf.raw_ops
+    n = v1.placeholder(tf.int32, [], name="n")
+    keys = v1.placeholder(tf.string, [None], name="keys")
+    numbers = v1.placeholder(tf.float32, [None], name="numbers")
+    pairs = v1.placeholder(tf.int64, [None, None], name="pairs")
+    types = [tf.float32, tf.int64]
+
+    def barrier(name, **more):
+        b = ops.Barrier(component_types=types, shapes=[[], [2]], name=name, **more)
+        take = lambda suffix, **k: ops.BarrierTakeMany(handle=b, num_elements=n, component_types=types, name=name + suffix, **k)
+        return dict(
+            number=ops.BarrierInsertMany(handle=b, keys=keys, values=numbers, component_index=0, name=name + "_number"),
+            pair=ops.BarrierInsertMany(handle=b, keys=keys, values=pairs, component_index=1, name=name + "_pair"),
+            take=take("_take"),
+            some=take("_some", allow_small_batch=True),
+            close=ops.BarrierClose(handle=b, name=name + "_close"),
+            cancel=ops.BarrierClose(handle=b, cancel_pending_enqueues=True, name=name + "_cancel"),
+            sizes=[ops.BarrierReadySize(handle=b, name=name + "_ready"), ops.BarrierIncompleteSize(handle=b, name=name + "_incomplete")],
+            handle=b,
+        )
+
+    # No string is compared: a key is fetched as its codes.
+    codes = lambda texts: tf.cast(tf.io.decode_raw(texts, tf.uint8), tf.int32)
+    taken = lambda t: [t.indices, codes(t.keys), *t.values]
+
+    def give(b, k, values, name, **expect):
+        one = np.ndim(values) == 1
+        feeds = {keys: np.array(k), (numbers if one else pairs): np.array(values, np.float32 if one else np.int64)}
+        r.step(name, targets=[b["number" if one else "pair"]], feeds=feeds, **expect)
+
+    a = barrier("a", shared_name="first")
+    r.step("empty", a["sizes"])
+    give(a, [b"x", b"y"], [1.5, 2.5], "two keys")
+    give(a, [b"z", b"x", b"q"], [3.5, 4.5, 5.5], "one of which is there: what stands before it goes in", error="INVALID_ARGUMENT",
+         error_contains="Key x already has a value for component 0")
+    r.step("three incomplete ones", a["sizes"])
+    give(a, [b"y", b"w", b"x"], [[1, 2], [3, 4], [5, 6]], "two complete, and a new one")
+    r.step("of each kind two", a["sizes"])
+    take_one, take_some = taken(a["take"]), taken(a["some"])
+    r.step("take one", take_one, feeds={n: np.int32(1)})
+    r.step("take none", take_one, feeds={n: np.int32(0)})
+    give(a, [b"w"], [9.5], "complete one that came as the second")
+    give(a, [b"w"], [[7, 7, 7]], "the same key anew, of a wrong shape")
+    give(a, [b"w"], [6.5], "is seen when it is complete", error="INVALID_ARGUMENT", error_contains="Shape mismatch in tuple component 3. Expected [2], got [3]")
+    r.step("and the key is lost", a["sizes"])
+    again = ops.Barrier(component_types=types, shapes=[[], [2]], shared_name="first", name="again")
+    r.step("another node of the barrier", [ops.BarrierReadySize(handle=again)])
+    wrong = ops.BarrierTakeMany(handle=a["handle"], num_elements=n, component_types=[tf.float32])
+    r.step("take other types", [wrong.indices], feeds={n: np.int32(1)}, error="INVALID_ARGUMENT")
+    late = ops.BarrierTakeMany(handle=a["handle"], num_elements=n, component_types=types, timeout_ms=5)
+    r.step("a time", [late.indices], feeds={n: np.int32(1)}, error="INVALID_ARGUMENT", error_contains="Timeout not supported yet.")
+    far = ops.BarrierInsertMany(handle=a["handle"], keys=keys, values=numbers, component_index=2)
+    r.step("a component too many", targets=[far], feeds={keys: np.array([b"x"]), numbers: np.float32([1])}, error="INVALID_ARGUMENT",
+           error_contains="The component ID is out of range 2 > num_components (= 2)")
+    odd = ops.BarrierInsertMany(handle=a["handle"], keys=keys, values=pairs, component_index=0)
+    r.step("a component of another type", targets=[odd], feeds={keys: np.array([b"x"]), pairs: ints([[1]])}, error="INVALID_ARGUMENT")
+    give(a, [b"p"], np.zeros([1, 0]), "nothing in it", error="INVALID_ARGUMENT", error_contains="Tensors with no elements are not supported")
+    r.step("close", targets=[a["close"]])
+    r.step("close again", targets=[a["close"]], error="CANCELLED", error_contains="is already closed.")
+    give(a, [b"new"], [1.5], "a new key", error="CANCELLED", error_contains="is closed, but attempted to insert a brand new key: new")
+    r.step("more than can come", take_one, feeds={n: np.int32(9)}, error="OUT_OF_RANGE", error_contains="is closed and has insufficient elements (requested 9, total size 3)")
+    r.step("all that is there", take_some, feeds={n: np.int32(9)})
+    r.step("nothing is there, though it could come", take_some, feeds={n: np.int32(9)}, error="OUT_OF_RANGE", error_contains="(requested 0, total size 0)")
+    give(a, [b"z"], [[1, 2]], "a key from before")
+    r.step("none is left incomplete", a["sizes"])
+    give(a, [b"z"], [[1, 2]], "and so nothing can come", error="CANCELLED", error_contains="is closed.")
+    give(a, np.zeros([0], "S1"), np.zeros([0]), "but nothing at all may")
+    r.step("the last", take_one, feeds={n: np.int32(1)})
+    r.step("none of none", take_one, feeds={n: np.int32(0)}, error="OUT_OF_RANGE")
+
+    b = barrier("b")
+    give(b, [b"x", b"y"], [1.5, 2.5], "b: two keys")
+    give(b, [b"x"], [[1, 2]], "b: one complete")
+    r.step("b: close", targets=[b["close"]])
+    r.step("b: cancel, too", targets=[b["cancel"]])
+    r.step("b: nothing is incomplete", b["sizes"])
+    r.step("b: cancel again", targets=[b["cancel"]], error="CANCELLED", error_contains="is already closed.")
+    give(b, [b"y"], [[1, 2]], "b: a key from before", error="CANCELLED", error_contains="is closed.")
+    give(b, np.zeros([0], "S1"), np.zeros([0]), "b: nothing at all", error="CANCELLED", error_contains="is closed.")
+    r.step("b: what was complete", taken(b["take"]), feeds={n: np.int32(1)})
+
+    one = ops.Barrier(component_types=[tf.string], shapes=[[]], name="one")
+    words = v1.placeholder(tf.string, [None], name="words")
+    put = ops.BarrierInsertMany(handle=one, keys=keys, values=words, component_index=0)
+    got = ops.BarrierTakeMany(handle=one, num_elements=n, component_types=[tf.string])
+    letters = lambda k: np.array([c.encode() for c in k])
+    r.step("one component: complete at once, also twice", targets=[put], feeds={keys: letters("aac"), words: letters("123")})
+    r.step("once more", targets=[put], feeds={keys: letters("ad"), words: letters("45")})
+    # TensorFlow has an order of its own among elements of one index.
+    in_order = [got.indices, tf.sort(tf.reshape(codes(got.keys), [-1])), tf.reduce_sum(v1.string_to_number(got.values[0]))]
+    r.step("in order", in_order, feeds={n: np.int32(5)})
+    for name, more, words in [
+        ("a capacity", dict(shapes=[[]], capacity=5), "Barrier only accepts capacity=-1"),
+        ("no shapes", dict(shapes=[]), "All of the component shapes must be specified"),
+        ("an unknown shape", dict(shapes=[[None]]), "is not fully defined"),
+    ]:
+        bad = ops.BarrierReadySize(handle=ops.Barrier(component_types=[tf.float32], **more))
+        r.step(name, [bad], error="INVALID_ARGUMENT", error_contains=words)
+
+
+@graph
+def tables(r):
+    """Tables whose values are vectors, and dense tables: what they hold, how they grow and what they export, by handle and by reference."""
+    ops = tf.raw_ops
+    k = v1.placeholder(tf.int64, None, name="k")
+    v = v1.placeholder(tf.float32, None, name="v")
+    words = v1.placeholder(tf.string, None, name="words")
+
+    def on(table, keys, values, by_reference=False):
+        kinds = dict(Tkeys=keys.dtype, Tvalues=values.dtype)
+        op = lambda name, **k: getattr(ops, name + ("" if by_reference else "V2"))(table_handle=table, **k)
+        exported = op("LookupTableExport", **kinds)
+        return dict(
+            insert=op("LookupTableInsert", keys=keys, values=values),
+            find=op("LookupTableFind", keys=keys, default_value=values),
+            load=op("LookupTableImport", keys=keys, values=values),
+            size=op("LookupTableSize"),
+            keys=exported.keys,
+            values=exported.values,
+            remove=None if by_reference else op("LookupTableRemove", keys=keys),
+        )
+
+    def feeds(keys, values=None):
+        fed = {words if np.asarray(keys).dtype.kind == "S" else k: np.asarray(keys) if np.asarray(keys).dtype.kind == "S" else ints(keys)}
+        if values is not None:
+            fed[v] = np.float32(values)
+        return fed
+
+    def dense(keys=(0, -1), **more):
+        empty, deleted = (tf.constant(key, tf.string if isinstance(key, str) else tf.int64) for key in keys)
+        return ops.MutableDenseHashTableV2(empty_key=empty, deleted_key=deleted, value_dtype=tf.float32, **more)
+
+    # By keys of one number and values of one or two.
+    a = on(dense(initial_num_buckets=4, max_load_factor=0.5, shared_name="a"), k, v)
+    for i, step in enumerate([[3], [6, 9], [12, 15], [3, 6, 18]]):
+        r.step("grow %d" % i, targets=[a["insert"]], feeds=feeds(step, [float(x) + i for x in step]))
+        r.step("all buckets %d" % i, [a["keys"], a["values"], a["size"]])
+    r.step("find", [a["find"]], feeds=feeds([9, 4, 3], -1))
+    r.step("find a scalar", [a["find"]], feeds=feeds(9, -1))
+    r.step("of many defaults the first", [a["find"]], feeds=feeds([4, 3, 5], [7, 8, 9]))
+    r.step("remove", targets=[a["remove"]], feeds=feeds([9, 77]))
+    r.step("one is gone", [a["find"], a["size"]], feeds=feeds([9, 3, 77], -1))
+    for name, key in [("empty", 0), ("deleted", -1)]:
+        refused = dict(error="INVALID_ARGUMENT", error_contains="Using the %s_key as a table key is not allowed" % name)
+        r.step("find the %s key" % name, [a["find"]], feeds=feeds([3, key], -1), **refused)
+        r.step("insert the %s key" % name, targets=[a["insert"]], feeds=feeds([100 + key, key, 50], [1, 2, 3]), **refused)
+        r.step("remove the %s key" % name, targets=[a["remove"]], feeds=feeds([key]), **refused)
+    r.step("what stood before them went in", [a["find"], a["size"]], feeds=feeds([100, 99, 50], -1))
+    r.step("a row for each key", [a["find"]], feeds=feeds([[3], [4]], -1))
+    r.step("more than one in a row", [a["find"]], feeds=feeds([[3, 6], [6, 3]], -1), error="INVALID_ARGUMENT",
+           error_contains="Expected key shape [2] got [2,2]")
+    r.step("a default of another shape", [a["find"]], feeds=feeds([3, 6], [1]), error="INVALID_ARGUMENT",
+           error_contains="Expected shape [] or [2] for default value, got [1]")
+    r.step("values of another shape", targets=[a["insert"]], feeds=feeds([3, 6], [1]), error="INVALID_ARGUMENT",
+           error_contains="Expected shape [2] for value, got [1]")
+    r.step("import", targets=[a["load"]], feeds=feeds([[0], [5], [-1], [7]], [[1], [2], [3], [4]]))
+    r.step("imported", [a["find"], a["size"]], feeds=feeds([5, 7, 3], -1))
+    r.step("not as exported", targets=[a["load"]], feeds=feeds([[5], [6]], [1, 2]), error="INVALID_ARGUMENT",
+           error_contains="Expected shape [2,1] for value, got [2]")
+    b = on(dense(initial_num_buckets=8, value_shape=[2], shared_name="b"), k, v)
+    r.step("b: insert", targets=[b["insert"]], feeds=feeds([1, 2, 3], [[1, 2], [3, 4], [5, 6]]))
+    r.step("b: insert one", targets=[b["insert"]], feeds=feeds(7, [7, 8]))
+    r.step("b: find", [b["find"]], feeds=feeds([3, 5, 1], [-1, -2]))
+    r.step("b: many defaults", [b["find"]], feeds=feeds([3, 5], [[-1, -2], [-3, -4]]))
+    r.step("b: all buckets", [b["keys"], b["values"], b["size"]])
+    # Keys that are vectors, and texts.
+    c = on(dense(keys=([0, 0], [-1, -1]), initial_num_buckets=8, shared_name="c"), k, v)
+    r.step("c: insert", targets=[c["insert"]], feeds=feeds([[1, 2], [3, 4], [5, 6]], [1, 2, 3]))
+    r.step("c: find", [c["find"]], feeds=feeds([[3, 4], [0, 1], [1, 2]], -1))
+    r.step("c: all buckets", [c["keys"], c["values"]])
+    r.step("c: a flat key", [c["find"]], feeds=feeds([1, 2], -1), error="INVALID_ARGUMENT", error_contains="Expected key shape [2,2] got [2]")
+    r.step("c: remove", targets=[c["remove"]], feeds=feeds([[1, 2]]))
+    r.step("c: one is gone", [c["find"], c["size"]], feeds=feeds([[3, 4], [1, 2]], -1))
+    d = on(dense(keys=("", "x"), initial_num_buckets=16, shared_name="d"), words, v)
+    r.step("d: texts", targets=[d["insert"]], feeds=feeds([b"a", b"b", b"hello", b"a rather long text"], [1, 2, 3, 4]))
+    r.step("d: find", [d["find"]], feeds=feeds([b"hello", b"c"], -1))
+    r.step("d: the buckets of TensorFlow's hash", [d["values"]])
+    for name, more, text in [
+        ("keys of other shapes", dict(keys=(0, [1])), "Empty and deleted keys must have same shape"),
+        ("one key", dict(keys=(5, 5)), "Empty and deleted keys cannot be equal"),
+        ("a matrix of values", dict(value_shape=[2, 2]), "Empty value must be a scalar or a vector"),
+        ("a load above 1", dict(max_load_factor=1.5), "max_load_factor must be between 0 and 1"),
+        ("a load of 0", dict(max_load_factor=0.0), "max_load_factor must be between 0 and 1"),
+        ("three buckets", dict(initial_num_buckets=3), "Number of buckets must be at least 4 and a power of 2"),
+    ]:
+        r.step(name, [ops.LookupTableSizeV2(table_handle=dense(**more))], error="INVALID_ARGUMENT", error_contains=text)
+
+    # Tables of vectors; which keys an export has where is their own matter.
+    for by_reference in (False, True):
+        e = "by reference: " if by_reference else "by handle: "
+        kind = ops.MutableHashTableOfTensors if by_reference else ops.MutableHashTableOfTensorsV2
+        f = on(kind(key_dtype=tf.int64, value_dtype=tf.float32, value_shape=[2], shared_name=e[:5]), k, v, by_reference)
+        r.step(e + "insert", targets=[f["insert"]], feeds=feeds([[1, 2]], [[[1, 2], [3, 4]]]))
+        r.step(e + "find", [f["find"]], feeds=feeds([[2], [9]], [0, -1]))
+        r.step(e + "many defaults", [f["find"]], feeds=feeds([2, 8, 9], [[5, 6], [7, 8], [9, 10]]))
+        r.step(e + "export", [tf.sort(f["keys"]), tf.reduce_sum(f["values"], 0), tf.shape(f["values"]), f["size"]])
+        r.step(e + "one number for two", [f["find"]], feeds=feeds([2, 9], 5), error="INVALID_ARGUMENT",
+               error_contains="Expected shape [2] or [2,2] for default value, got []")
+        r.step(e + "values of another shape", targets=[f["insert"]], feeds=feeds([2, 9], [1, 2]), error="INVALID_ARGUMENT",
+               error_contains="Expected shape [2,2] for value, got [2]")
+        r.step(e + "import", targets=[f["load"]], feeds=feeds([7], [[7, 8]]))
+        if not by_reference:
+            r.step(e + "remove", targets=[f["remove"]], feeds=feeds([7, 8]))
+        r.step(e + "what is left", [f["find"], f["size"]], feeds=feeds([7, 1], [-1, -1]))
+    texts = ops.MutableHashTableOfTensorsV2(key_dtype=tf.int64, value_dtype=tf.string, value_shape=[2], shared_name="texts")
+    put = ops.LookupTableInsertV2(table_handle=texts, keys=k, values=tf.constant([["1", "20"], ["333", "4"]]))
+    get = ops.LookupTableFindV2(table_handle=texts, keys=k, default_value=tf.constant(["5", "66"]))
+    r.step("texts", targets=[put], feeds=feeds([1, 2]))
+    r.step("find texts", [v1.string_to_number(get)], feeds=feeds([2, 3, 1]))
+    for shape, text in [([], "Default value must be a vector"), ([2, 2], "Default value must be a vector"), ([None], "is not fully defined")]:
+        bad = ops.MutableHashTableOfTensorsV2(key_dtype=tf.int64, value_dtype=tf.float32, value_shape=shape)
+        r.step("values of shape %s" % shape, [ops.LookupTableSizeV2(table_handle=bad)], error="INVALID_ARGUMENT", error_contains=text)
+    # Tables of numbers that are not dense: a default for each key, or not.
+    m = on(ops.MutableHashTableV2(key_dtype=tf.int64, value_dtype=tf.float32, shared_name="m"), k, v)
+    r.step("m: insert", targets=[m["insert"]], feeds=feeds([1, 2], [1, 2]))
+    r.step("m: a default for each", [m["find"]], feeds=feeds([5, 1, 6], [7, 8, 9]))
+    once = ops.HashTableV2(key_dtype=tf.int64, value_dtype=tf.float32, shared_name="once")
+    r.step("once: fill", targets=[ops.InitializeTableV2(table_handle=once, keys=ints([1]), values=np.float32([1]))])
+    r.step("once: the first default", [ops.LookupTableFindV2(table_handle=once, keys=k, default_value=v)], feeds=feeds([1, 6, 5], [7, 8, 9]))
+    # Those without a name end with their step.
+    nameless = [
+        ops.AnonymousMutableHashTable(key_dtype=tf.int64, value_dtype=tf.float32),
+        ops.AnonymousMutableDenseHashTable(empty_key=ints(0), deleted_key=ints(-1), value_dtype=tf.float32),
+        ops.AnonymousMutableHashTableOfTensors(key_dtype=tf.int64, value_dtype=tf.float32, value_shape=[1]),
+    ]
+    for i, table in enumerate(nameless):
+        here = tf.cast(ints([1, 2]), tf.float32)
+        with tf.control_dependencies([ops.LookupTableInsertV2(table_handle=table, keys=ints([1, 2]), values=here[:, None] if i == 2 else here)]):
+            r.step("nameless %d" % i, [ops.LookupTableSizeV2(table_handle=table)])
+    lone = ops.AnonymousHashTable(key_dtype=tf.int64, value_dtype=tf.float32)
+    with tf.control_dependencies([ops.InitializeTableV2(table_handle=lone, keys=ints([3]), values=np.float32([4]))]):
+        r.step("nameless, filled once", [ops.LookupTableFindV2(table_handle=lone, keys=ints([3, 4]), default_value=np.float32(-1))])
+
+
+@graph
 def ref_resources(r):
     """Queues, readers, tables, stacks and accumulators of TensorFlow's first kind: their handles are references to strings."""
     ops = tf.raw_ops
@@ -1501,6 +1738,16 @@ def ref_resources(r):
     r.step("read", [v1.string_to_number(read.key), v1.string_to_number(read.value)])
     r.step("read more", [v1.string_to_number(some_more.keys), v1.string_to_number(some_more.values)])
     r.step("what was read", counts)
+    state = tf.cast(tf.io.decode_raw(ops.ReaderSerializeState(reader_handle=reader), tf.uint8), tf.int32)
+    given = v1.placeholder(tf.string, [], name="given")
+    restore = ops.ReaderRestoreState(reader_handle=reader, state=given)
+    r.step("its state", [state])
+    r.step("another state", targets=[restore], feeds={given: np.array(b"\x08\x05\x10\x06\x18\x07\x22\x01w")})
+    r.step("is there", [state, *counts])
+    r.step("no state", targets=[restore], feeds={given: np.array(b"junk")}, error="INVALID_ARGUMENT", error_contains="Could not parse state for")
+    r.step("resets it", [state, *counts])
+    r.step("one more", [v1.string_to_number(read.key)])
+    r.step("and its state", [state, *counts])
     r.step("reset", targets=[reset])
     r.step("nothing was read", counts)
 

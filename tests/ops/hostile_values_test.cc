@@ -1277,6 +1277,43 @@ const std::vector<HostileNode>& Nodes() {
        [] { return Inputs{Tensor::String("text")}; },
        {{"pattern", "((a*)*|(b*)*)*"}, {"rewrite", "\\1"}},
        true},
+      {"_Barrier",
+       "components of which no batch can be",
+       [] { return Inputs(); },
+       {{"component_types", Types{DT_FLOAT}}, {"shapes", Shapes{{1, 1, 1, 1, 1, 1, 1, 1}}}}},
+      {"_Barrier",
+       "components larger than memory",
+       [] { return Inputs(); },
+       {{"component_types", Types{DT_FLOAT}}, {"shapes", Shapes{{kHuge}}}},
+       true},
+      {"MutableHashTableOfTensorsV2",
+       "values of a size that wraps",
+       [] { return Inputs(); },
+       {{"key_dtype", DT_INT64},
+        {"value_dtype", DT_FLOAT},
+        {"value_shape", PartialShape{kHuge, kHuge}}}},
+      {"MutableDenseHashTableV2",
+       "an empty key that is none",
+       [] {
+         return Inputs{Dims({}), Dims({})};
+       },
+       {{"key_dtype", DT_INT64}, {"value_dtype", DT_FLOAT}}},
+      {"MutableDenseHashTableV2",
+       "a load that is no number",
+       [] {
+         return Inputs{Dims({0}), Dims({1})};
+       },
+       {{"key_dtype", DT_INT64},
+        {"value_dtype", DT_FLOAT},
+        {"max_load_factor", std::numeric_limits<float>::quiet_NaN()}}},
+      {"MutableDenseHashTableV2",
+       "the smallest number of buckets",
+       [] {
+         return Inputs{Dims({0}), Dims({1})};
+       },
+       {{"key_dtype", DT_INT64},
+        {"value_dtype", DT_FLOAT},
+        {"initial_num_buckets", std::numeric_limits<int64_t>::min()}}},
       {"SaveV2",
        "a folder within too many others",
        [] {

@@ -102,6 +102,18 @@ std::vector<LongRun> TableRuns() {
        {{"Tkeys", DT_INT64}, {"Tvalues", DT_INT64}},
        "",
        [](const RunFirst& run) { return Tensors{FullTable(run, kMillion)}; }},
+      {"LookupTableExportV2",
+       {},
+       {{"Tkeys", DT_INT64}, {"Tvalues", DT_INT64}},
+       " of buckets",
+       [](const RunFirst& run) {
+         return Tensors{run("MutableDenseHashTableV2",
+                            {Tensor::Scalar<int64_t>(-1), Tensor::Scalar<int64_t>(-2)},
+                            {{"key_dtype", DT_INT64},
+                             {"value_dtype", DT_INT64},
+                             {"value_shape", PartialShape::Scalar()},
+                             {"initial_num_buckets", int64_t{1} << 24}})[0]};
+       }},
   };
 }
 
@@ -195,6 +207,16 @@ std::vector<LongRun> QueueRuns() {
          run("QueueEnqueueManyV2", {queue, Floats({kRows, 100})},
              {{"Tcomponents", std::vector<DType>{DT_FLOAT}}});
          return Tensors{queue, Tensor::Scalar(static_cast<int32_t>(kRows))};
+       }},
+      {"_BarrierInsertMany",
+       {},
+       {{"component_index", int64_t{0}}},
+       "",
+       [](const RunFirst& run) {
+         constexpr int64_t kKeys = 300'000;
+         Tensor keys = Tensor::Allocate(DT_STRING, Shape{kKeys}).value();
+         for (int64_t i = 0; i < kKeys; ++i) keys.strings()[i] = std::to_string(i);
+         return Tensors{Queue(run, "_Barrier", {DT_FLOAT}, {1}), keys, Floats({kKeys, 1})};
        }},
       {"ReaderReadUpToV2",
        {},

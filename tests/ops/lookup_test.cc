@@ -139,6 +139,91 @@ TEST_F(LookupTest, AnAbortedImportLeavesATableAsItWas) {
   EXPECT_EQ((*Run("LookupTableSizeV2", {table}))[0].scalar<int64_t>(), 1);
 }
 
+// What they compute: tests/golden/graphs/tables.
+TEST_F(LookupTest, ADenseTableByReferenceHasNoDeletedKey) {
+  const Tensor table =
+      (*Run("_MutableDenseHashTable", {Tensor::Scalar<int64_t>(0)},
+            {{"key_dtype", DT_INT64}, {"value_dtype", DT_FLOAT}, {"initial_num_buckets", 4}}))[0];
+  const Tensor keys = Tensor::Vector<int64_t>({-1, 5}), values = Tensor::Vector<float>({1, 2});
+  ASSERT_TRUE(Run("LookupTableInsertV2", {table, keys, values}).ok());
+  EXPECT_EQ(Find(table, keys, Tensor::Scalar(0.0f)), "float[2] = 1 2");
+  EXPECT_NE(Find(table, Tensor::Scalar<int64_t>(0), Tensor::Scalar(0.0f)).find("empty_key"),
+            std::string::npos);
+}
+
+TEST_F(LookupTest, ADenseTableOfMoreBucketsThanMemoryHoldsIsRefusedWhenItIsExported) {
+  const Attrs attrs{{"key_dtype", DT_STRING},
+                    {"value_dtype", DT_FLOAT},
+                    {"max_load_factor", 1e-30f},
+                    {"initial_num_buckets", int64_t{1} << 40}};
+  const Tensor table = (*Run("MutableDenseHashTableV2", {Words({""}), Words({"-"})}, attrs))[0];
+  const Tensor key = Words({"a"}).Reshaped(Shape{1, 1}), value = Tensor::Vector<float>({1});
+  ASSERT_TRUE(Run("LookupTableInsertV2", {table, key, value}).ok());  // of 2^62 buckets now
+  EXPECT_EQ(Find(table, key, Tensor::Scalar(0.0f)), "float[1] = 1");
+  const Status full =
+      Run("LookupTableExportV2", {table}, {{"Tkeys", DT_STRING}, {"Tvalues", DT_FLOAT}}).status();
+  EXPECT_TRUE(full.code() == Code::kResourceExhausted || full.code() == Code::kInvalidArgument)
+      << full;
+}
+
+// Keys of several texts are apart though their letters in a row are the same.
+TEST_F(LookupTest, ADenseTableHasKeysOfSeveralTexts) {
+  const Tensor table =
+      (*Run("MutableDenseHashTableV2", {Words({"", ""}), Words({"-", ""})},
+            {{"key_dtype", DT_STRING}, {"value_dtype", DT_INT64}, {"initial_num_buckets", 8}}))[0];
+  const Tensor keys = Words({"ab", "c", "a", "bc"}).Reshaped(Shape{2, 2});
+  ASSERT_TRUE(Run("LookupTableInsertV2", {table, keys, Tensor::Vector<int64_t>({1, 2})}).ok());
+  EXPECT_EQ(Find(table, keys, Tensor::Scalar<int64_t>(0)), "int64[2] = 1 2");
+  const auto all =
+      Run("LookupTableExportV2", {table}, {{"Tkeys", DT_STRING}, {"Tvalues", DT_INT64}});
+  ASSERT_TRUE(all.ok()) << all.status();
+  const Tensor again =
+      (*Run("MutableDenseHashTableV2", {Words({"", ""}), Words({"-", ""})},
+            {{"key_dtype", DT_STRING}, {"value_dtype", DT_INT64}, {"shared_name", "again"}}))[0];
+  ASSERT_TRUE(Run("LookupTableImportV2", {again, (*all)[0], (*all)[1]}).ok());
+  EXPECT_EQ(Find(again, keys, Tensor::Scalar<int64_t>(0)), "int64[2] = 1 2");
+}
+
+// What a graph sees of the values before it runs.
+TEST_F(LookupTest, ShapesAreSeenWhereTheTableIs) {
+  Graph graph(&Ops());
+  const auto add = [&](const char* op, std::vector<Endpoint> inputs, Attrs attrs) {
+    const auto id = graph.AddNode({.name = std::string("node") + std::to_string(graph.num_nodes()),
+                                   .op = op,
+                                   .inputs = inputs,
+                                   .attrs = std::make_shared<const Attrs>(std::move(attrs))});
+    EXPECT_TRUE(id.ok()) << id.status();
+    return Endpoint{id.ok() ? *id : 0, 0};
+  };
+  const auto given = [&](DType dtype, PartialShape shape) {
+    return add("Placeholder", {}, {{"dtype", dtype}, {"shape", std::move(shape)}});
+  };
+  const Attrs types{{"key_dtype", DT_INT64}, {"value_dtype", DT_FLOAT}};
+  Attrs of_two = types;
+  of_two.Set("value_shape", PartialShape{2});
+  const Endpoint zero = given(DT_INT64, PartialShape::Scalar());
+  const Endpoint plain = add("MutableHashTableV2", {}, types);
+  const Endpoint tensors = add("MutableHashTableOfTensors", {}, of_two);
+  const Endpoint dense = add("MutableDenseHashTableV2", {zero, zero}, of_two);
+  const auto found = [&](const char* op, Endpoint table, PartialShape keys) {
+    return graph.shape(add(op, {table, given(DT_INT64, std::move(keys)), given(DT_FLOAT, {})}, {}))
+        .ToString();
+  };
+  EXPECT_EQ(found("LookupTableFindV2", plain, {5, -1}), "[5,?]");
+  EXPECT_EQ(found("LookupTableFind", tensors, {5, -1}), "[5,?,2]");
+  EXPECT_EQ(found("LookupTableFindV2", dense, {5}), "[5,2]");
+  EXPECT_EQ(found("LookupTableFindV2", dense, {5, 3}), "[5,2]");
+  EXPECT_EQ(found("LookupTableFindV2", dense, {5, -1}), "<unknown>");
+  EXPECT_EQ(found("LookupTableFindV2", given(DT_RESOURCE, {}), {5}), "<unknown>");
+  const Attrs exported{{"Tkeys", DT_INT64}, {"Tvalues", DT_FLOAT}};
+  const auto values = [&](const char* op, Endpoint table) {
+    return graph.shape({add(op, {table}, exported).node, 1}).ToString();
+  };
+  EXPECT_EQ(values("LookupTableExportV2", plain), "[?]");
+  EXPECT_EQ(values("LookupTableExport", tensors), "[?,2]");
+  EXPECT_EQ(values("LookupTableExportV2", dense), "[?,?]");
+}
+
 TEST_F(LookupTest, AFileFillsATable) {
   const TemporaryFolder folder;
   const std::string path = folder.Write("words", "one\t10\ntwo\t20\n");

@@ -6,9 +6,11 @@
 #include <chrono>
 #include <filesystem>
 #include <future>
+#include <limits>
 
 #include "base/crc32c.h"
 #include "base/pool_allocator.h"
+#include "graph/wire.h"
 #include "tests/ops/testing.h"
 #include "tests/temporary_folder.h"
 
@@ -141,6 +143,60 @@ TEST_F(ReaderTest, RecordsOfOneLengthAndWholeFiles) {
   EXPECT_EQ((*many)[1].shape(), Shape{3});  // of one file
 }
 
+// The bytes are TensorFlow's.
+TEST_F(ReaderTest, AReaderOfWholeFilesHasAState) {
+  using namespace std::string_literals;  // NOLINT(build/namespaces)
+  const std::string file = folder_.Write("f", "one\n");
+  std::string read_once = "\x08\x01\x10\x01\x18\x01";
+  wire_format::PutBytes(&read_once, 4, file);
+  for (const bool whole : {true, false}) {
+    const Tensor reader = Reader(whole ? "WholeFileReaderV2" : "IdentityReaderV2");
+    const auto state = [&] { return *(*Run("ReaderSerializeStateV2", {reader}))[0].strings(); };
+    const auto restore = [&](const std::string& bytes) {
+      return Run("ReaderRestoreStateV2", {reader, Tensor::String(bytes)}).status();
+    };
+    const auto counts = [&] {
+      return std::vector{(*Run("ReaderNumRecordsProducedV2", {reader}))[0].scalar<int64_t>(),
+                         (*Run("ReaderNumWorkUnitsCompletedV2", {reader}))[0].scalar<int64_t>()};
+    };
+    using Counts = std::vector<int64_t>;
+    EXPECT_EQ(state(), "");
+    EXPECT_EQ(Next(reader, Queue({file})), whole ? "f=one\n" : "f=" + file);
+    EXPECT_EQ(counts(), (Counts{1, 1}));
+    EXPECT_EQ(state(), read_once);
+    EXPECT_TRUE(restore("\x08\x05\x10\x05\x18\x07").ok());
+    EXPECT_EQ(counts(), (Counts{7, 5}));
+    EXPECT_EQ(state(), "\x08\x05\x10\x05\x18\x07");
+    EXPECT_TRUE(restore("\x08\x04\x10\x07").ok());
+    EXPECT_NE(Next(reader, Queue({file})), "");
+    EXPECT_EQ(counts(), (Counts{1, 5}));
+    EXPECT_TRUE(restore("\x2a\x01q\x18\x03").ok());  // a field of a later time
+    EXPECT_EQ(counts(), (Counts{3, 0}));
+    EXPECT_TRUE(restore(read_once).ok());
+    EXPECT_EQ(state(), read_once);
+    EXPECT_EQ(Run("ReaderRestoreStateV2", {reader, Tensor::Allocate(DT_STRING, Shape{2}).value()})
+                  .status()
+                  .code(),
+              Code::kInvalidArgument);
+    EXPECT_EQ(state(), read_once);
+    // What cannot be a state resets the reader.
+    for (const std::string& bytes :
+         {"junk"s, "\x08"s, "\x08\x05\x10\x04\x18\x07"s, "\x22\xff\xff\xff\xff\x0f"s,
+          "\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"s}) {
+      EXPECT_TRUE(restore(read_once).ok());
+      EXPECT_EQ(restore(bytes).code(), Code::kInvalidArgument) << bytes;
+      EXPECT_EQ(counts(), (Counts{0, 0}));
+      EXPECT_EQ(state(), "");
+    }
+  }
+  for (const char* op : {"TextLineReaderV2", "TFRecordReaderV2"}) {
+    const Tensor reader = Reader(op);
+    EXPECT_EQ(Run("ReaderSerializeStateV2", {reader}).status().code(), Code::kUnimplemented);
+    EXPECT_EQ(Run("ReaderRestoreStateV2", {reader, Tensor::String("")}).status().code(),
+              Code::kUnimplemented);
+  }
+}
+
 // Queues whose order or batches are of their own kind.
 TEST_F(ReaderTest, APaddingQueueFillsUpABatch) {
   const Tensor queue = (*Run("PaddingFIFOQueueV2", {},
@@ -182,6 +238,55 @@ TEST_F(ReaderTest, APriorityQueueGivesOutTheSmallestFirst) {
   ASSERT_TRUE(all.ok()) << all.status();
   EXPECT_EQ((*all)[0].ToString(), "int64[4] = -1 3 5 5");
   EXPECT_EQ((*all)[1].ToString(), "int32[4] = 10 30 50 51");
+}
+
+// What would end TensorFlow's process; the rest is in tests/golden/graphs/ref_barriers.
+TEST_F(ReaderTest, ABarrierRefusesNumbersBelowZero) {
+  const std::vector<DType> types{DT_FLOAT, DT_INT64};
+  const Tensor barrier =
+      (*Run("_Barrier", {},
+            {{"component_types", types},
+             {"shapes", std::vector<PartialShape>{PartialShape::Scalar(), {2}}}}))[0];
+  const Tensor key = Tensor::String("a").Reshaped(Shape{1}), value = Tensor::Vector<float>({1.5f});
+  const auto insert = [&](int64_t component, const Tensor& values) {
+    return Run("_BarrierInsertMany", {barrier, key, values}, {{"component_index", component}})
+        .status();
+  };
+  EXPECT_EQ(insert(-1, value).code(), Code::kInvalidArgument);
+  EXPECT_EQ(insert(std::numeric_limits<int64_t>::min(), value).code(), Code::kInvalidArgument);
+  EXPECT_EQ(insert(0, Tensor::Vector<float>({1, 2})).code(), Code::kInvalidArgument);
+  EXPECT_TRUE(insert(0, value).ok());
+  const Status taken =
+      Run("_BarrierTakeMany", {barrier, Tensor::Scalar<int32_t>(-1)}, {{"component_types", types}})
+          .status();
+  EXPECT_EQ(taken.code(), Code::kInvalidArgument) << taken;
+  EXPECT_EQ((*Run("_BarrierIncompleteSize", {barrier}))[0].scalar<int32_t>(), 1);
+}
+
+TEST_F(ReaderTest, ABarrierThatWouldPassTheLimitOfMemoryStaysAsItWas) {
+  constexpr int64_t kKeys = 200'000;
+  const Tensor barrier = (*Run(
+      "_Barrier", {},
+      {{"component_types", std::vector<DType>{DT_FLOAT, DT_FLOAT}},
+       {"shapes", std::vector<PartialShape>{PartialShape::Scalar(), PartialShape::Scalar()}}}))[0];
+  Tensor keys = Tensor::Allocate(DT_STRING, Shape{kKeys}).value();
+  for (int64_t i = 0; i < kKeys; ++i) keys.strings()[i] = "key " + std::to_string(i);
+  const Tensor values = Random<float>(Shape{kKeys});
+  const auto insert = [&] {
+    return Run("_BarrierInsertMany", {barrier, keys, values}, {{"component_index", int64_t{0}}})
+        .status();
+  };
+  const auto incomplete = [&] {
+    return (*Run("_BarrierIncompleteSize", {barrier}))[0].scalar<int32_t>();
+  };
+  const int64_t limit = HostPool().limit();
+  HostPool().SetLimit(HostPool().bytes_in_use() + (32 << 20));
+  const Status full = insert();
+  EXPECT_EQ(full.code(), Code::kResourceExhausted) << full;
+  EXPECT_EQ(incomplete(), 0);
+  HostPool().SetLimit(limit);
+  EXPECT_TRUE(insert().ok());
+  EXPECT_EQ(incomplete(), kKeys);
 }
 
 TEST_F(ReaderTest, APriorityQueueGivesOutManyInLittleTime) {

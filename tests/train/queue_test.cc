@@ -5,8 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <future>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "client/registries.h"
@@ -497,6 +500,154 @@ TEST_F(QueueTest, ASeedFixesTheOrderOfAShuffledQueue) {
   EXPECT_NE(first, other);
   EXPECT_NE(first, numbers);
   EXPECT_TRUE(std::is_permutation(first.begin(), first.end(), numbers.begin()));
+}
+
+class BarrierTest : public QueueTest {
+ protected:
+  BarrierTest() {
+    barrier_ = OpBuilder(root_.WithOpName("b"), "Barrier")
+                   .Attr("component_types", types_)
+                   .Attr("shapes", std::vector<PartialShape>(2, PartialShape::Scalar()))
+                   .BuildOutput();
+    keys_ = Placeholder(root_, DT_STRING, {-1});
+    count_ = Placeholder(root_, DT_INT32, PartialShape::Scalar());
+    for (int64_t i = 0; i < 2; ++i) {
+      insert_[static_cast<size_t>(i)] = OpBuilder(root_, "BarrierInsertMany")
+                                            .Input(barrier_)
+                                            .Input(keys_)
+                                            .Input(numbers_)
+                                            .Attr("component_index", i)
+                                            .Build();
+    }
+    const Operation take = OpBuilder(root_, "BarrierTakeMany")
+                               .Input(barrier_)
+                               .Input(count_)
+                               .Attr("component_types", types_)
+                               .Build();
+    for (int i = 0; i < 4; ++i) take_.push_back(take.output(i));
+    close_ = OpBuilder(root_, "BarrierClose").Input(barrier_).Build();
+    close_now_ = OpBuilder(root_, "BarrierClose")
+                     .Input(barrier_)
+                     .Attr("cancel_pending_enqueues", true)
+                     .Build();
+    for (const char* size : {"BarrierReadySize", "BarrierIncompleteSize"})
+      sizes_.push_back(OpBuilder(root_, size).Input(barrier_).BuildOutput());
+  }
+
+  Status Insert(size_t component, const std::vector<std::string>& keys,
+                const std::vector<int32_t>& values) {
+    const Shape shape{static_cast<int64_t>(keys.size())};
+    Tensor texts = Tensor::Allocate(DT_STRING, shape).value();
+    std::copy(keys.begin(), keys.end(), texts.strings());
+    return session()
+        .Run({{keys_, texts}, {numbers_, Tensor::FromValues<int32_t>(shape, values)}}, {},
+             {insert_[component]})
+        .status();
+  }
+  std::string Sizes() {
+    const Values sizes = session().Run({}, sizes_);
+    return sizes.ok() ? std::to_string(sizes->at(0).scalar<int32_t>()) + " and " +
+                            std::to_string(sizes->at(1).scalar<int32_t>())
+                      : sizes.status().ToString();
+  }
+
+  const std::vector<DType> types_{DT_INT32, DT_INT32};
+  Output barrier_, keys_;
+  std::array<Operation, 2> insert_;
+  std::vector<Output> take_, sizes_;
+};
+
+TEST_F(BarrierTest, TakingWaitsForTheLastComponent) {
+  ASSERT_TRUE(Insert(0, {"a", "b"}, {1, 2}).ok());
+  ASSERT_TRUE(Insert(1, {"b"}, {20}).ok());
+  auto two = Async({{count_, Tensor::Scalar(2)}}, take_);
+  EXPECT_TRUE(Waits(two));
+  ASSERT_TRUE(Insert(1, {"a"}, {10}).ok());
+  const Values taken = End(two);
+  ASSERT_TRUE(taken.ok()) << taken.status();
+  EXPECT_EQ(taken->at(1).strings()[0] + taken->at(1).strings()[1], "ba");
+  EXPECT_EQ(taken->at(2).ToString(), Tensor::Vector<int32_t>({2, 1}).ToString());
+  EXPECT_EQ(taken->at(3).ToString(), Tensor::Vector<int32_t>({20, 10}).ToString());
+}
+
+TEST_F(BarrierTest, AStepThatEndsWhileItWaitsTakesNothing) {
+  ASSERT_TRUE(Insert(0, {"a", "b"}, {1, 2}).ok());
+  ASSERT_TRUE(Insert(1, {"b"}, {20}).ok());
+  const Values late = session().Run({{count_, Tensor::Scalar(2)}}, take_, {}, {.timeout = 100ms});
+  ExpectError(late.status(), Code::kDeadlineExceeded,
+              "Barrier 'b' has insufficient elements (requested 2, current size 1)");
+  EXPECT_EQ(Sizes(), "1 and 1");
+}
+
+TEST_F(BarrierTest, AClosedBarrierEndsTheWaitWhenNothingMoreCanCome) {
+  ASSERT_TRUE(Insert(0, {"a", "b", "c"}, {1, 2, 3}).ok());
+  auto two = Async({{count_, Tensor::Scalar(2)}}, take_);
+  auto three = Async({{count_, Tensor::Scalar(3)}}, take_);
+  EXPECT_TRUE(Waits(two));
+  ASSERT_TRUE(Close().ok());
+  EXPECT_TRUE(Waits(two));
+  ASSERT_TRUE(Insert(1, {"a", "b"}, {10, 20}).ok());
+  EXPECT_TRUE(End(two).ok());
+  EXPECT_TRUE(Waits(three));
+  ASSERT_TRUE(Insert(1, {"c"}, {30}).ok());
+  ExpectError(End(three).status(), Code::kOutOfRange,
+              "Barrier 'b' is closed and has insufficient elements (requested 3, current size 1)");
+  EXPECT_EQ(Sizes(), "1 and 0");
+}
+
+TEST_F(BarrierTest, CancellingEndsTheWaitAtOnce) {
+  ASSERT_TRUE(Insert(0, {"a"}, {1}).ok());
+  auto one = Async({{count_, Tensor::Scalar(1)}}, take_);
+  EXPECT_TRUE(Waits(one));
+  ASSERT_TRUE(Close().ok());
+  EXPECT_TRUE(Waits(one));
+  ASSERT_TRUE(Close(true).ok());
+  ExpectError(End(one).status(), Code::kOutOfRange, "(requested 1, current size 0)");
+  EXPECT_EQ(Sizes(), "0 and 0");
+}
+
+// The barrier is closed while components come and elements are taken.
+TEST_F(BarrierTest, NothingIsLostWhereManyInsertAndTakeAtOnce) {
+  constexpr int kGroups = 20, kKeys = 10;
+  const auto keys_of = [](int group) {
+    std::vector<std::string> keys;
+    for (int i = 0; i < kKeys; ++i) keys.push_back(std::to_string(group) + "." + std::to_string(i));
+    return keys;
+  };
+  const std::vector<int32_t> ones(kKeys, 1), twos(kKeys, 2);
+  for (int group = 0; group < kGroups; ++group) ASSERT_TRUE(Insert(0, keys_of(group), ones).ok());
+  std::vector<std::future<Values>> taken;
+  std::vector<std::future<Status>> inserted;
+  for (int group = 0; group < kGroups; ++group) {
+    taken.push_back(Async({{count_, Tensor::Scalar(kKeys)}}, take_));
+    inserted.push_back(
+        std::async(std::launch::async, [&, group] { return Insert(1, keys_of(group), twos); }));
+    if (group == kGroups / 2) {
+      ASSERT_TRUE(Close().ok());
+    }
+  }
+  for (std::future<Status>& step : inserted) EXPECT_TRUE(step.get().ok());
+  std::set<std::string> all;
+  for (std::future<Values>& step : taken) {
+    const Values values = End(step);
+    ASSERT_TRUE(values.ok()) << values.status();
+    all.insert(values->at(1).strings(), values->at(1).strings() + kKeys);
+  }
+  EXPECT_EQ(all.size(), static_cast<size_t>(kGroups) * kKeys);
+  auto more = Async({{count_, Tensor::Scalar(1)}}, take_);
+  ExpectError(End(more).status(), Code::kOutOfRange, "(requested 1, total size 0)");
+}
+
+TEST_F(BarrierTest, ItMayNotBeDefinedTwice) {
+  const Output other = OpBuilder(root_.WithOpName("other"), "Barrier")
+                           .Attr("component_types", std::vector<DType>{DT_FLOAT})
+                           .Attr("shapes", std::vector<PartialShape>{PartialShape::Scalar()})
+                           .Attr("shared_name", "b")
+                           .BuildOutput();
+  const Output size = OpBuilder(root_, "BarrierReadySize").Input(other).BuildOutput();
+  EXPECT_EQ(Sizes(), "0 and 0");
+  ExpectError(session().Run({}, {size}).status(), Code::kFailedPrecondition,
+              "'other' defines barrier 'localhost/b' as Barrier(component_types=[");
 }
 
 }  // namespace
