@@ -173,7 +173,7 @@ class GpuFailures : public ::testing::Test {
       EXPECT_TRUE(BitEqual(*loss, losses_[step]));
     } else {
       const std::string& why = loss.status().message();
-      const std::string name = which == "launch" ? "cudaGetLastError" : which;
+      const std::string name = which == "launch" ? "cudaLaunchKernelExC" : which;
       EXPECT_TRUE(why.find(name) != std::string::npos || SaysLost(loss.status()) ||
                   why.find("no memory") != std::string::npos ||
                   why.find("no pinned host memory") != std::string::npos)

@@ -13,6 +13,7 @@ extern "C" {
 [[gnu::visibility("default")]] const char* MgEmulatedGpuFailed();
 [[gnu::visibility("default")]] void MgEmulatedGpuRestart();
 [[gnu::visibility("default")]] void MgEmulatedSlowProducts(int ways);
+[[gnu::visibility("default")]] int64_t MgEmulatedProgrammaticLaunches();
 }
 
 namespace monograph::emulated {
@@ -41,6 +42,10 @@ class InjectedFailures {
   // The first `ways` of cuBLASLt's ranking (tests/gpu/emulated/cublaslt.cc) take 20 ms longer.
   void SlowProducts(int ways) {
     Function<decltype(MgEmulatedSlowProducts)>("MgEmulatedSlowProducts")(ways);
+  }
+  // How many kernels were launched by now that need not await the one before.
+  int64_t ProgrammaticLaunches() {
+    return Function<decltype(MgEmulatedProgrammaticLaunches)>("MgEmulatedProgrammaticLaunches")();
   }
 
  private:
