@@ -1,8 +1,9 @@
 // Training steps on one GPU (bench/gpu_steps.h), against the library calls of the same graph
-// replayed as one CUDA graph, and against torch where it is; what a steady step allocates; the cost
-// of a launch against a bare one; copies against pinned cudaMemcpyAsync; and layers that both our
-// own kernels and cuDNN compute, by the way that a search takes, against both. With --plan, and no
-// GPU, what each node of a step moves.
+// replayed as one CUDA graph, and against torch where it is; steps with programmatic dependent
+// launch, against without; what a steady step allocates; the cost of a launch against a bare one;
+// copies against pinned cudaMemcpyAsync; and layers that both our own kernels and cuDNN compute, by
+// the way that a search takes, against both. With --plan, and no GPU, what each node of a step
+// moves.
 #include <unistd.h>
 
 #include <cstdio>
@@ -53,6 +54,7 @@ SessionOptions OnGpu(const GpuMode& mode) {
   SessionOptions options;
   options.gpu.allow_tf32 = mode.allow_tf32;
   options.gpu.deterministic = mode.deterministic;
+  options.gpu.programmatic_dependent_launch = mode.programmatic;
   options.gpu.allow_growth = true;  // the reference and torch need memory, too
   return options;
 }
@@ -135,6 +137,25 @@ void CompareSteps(const Args& args, CudaFloors& floors, Report& report, const Gp
     for (Side& side : TorchSides(*torch, c)) references.push_back(std::move(side));
   }
   report.Compare("gpu", "images/s", {{c.name, kGoalOfCalls}}, ours, references,
+                 args.Repetitions(15));
+}
+
+// With programmatic dependent launch, against without.
+void CompareProgrammatic(const Args& args, Report& report, const GpuStep& c,
+                         const std::string& name) {
+  GpuMode overlapped = c.mode;
+  overlapped.programmatic = true;
+  Training with(c.model, c.images, DT_FLOAT, overlapped),
+      without(c.model, c.images, DT_FLOAT, c.mode);
+  constexpr int kSteps = 16;
+  const auto rate = [](Training& training) {
+    const double start = Now();
+    training.Steps(kSteps);
+    return kSteps * static_cast<double>(training.batch()) / (Now() - start);
+  };
+  report.Compare("gpu", "images/s", {{name, Goal{1, Goal::kMin}}},
+                 Side::Of("overlapped", [&] { return rate(with); }),
+                 {Side::Of("one after the other", [&] { return rate(without); })},
                  args.Repetitions(15));
 }
 
@@ -371,6 +392,12 @@ std::vector<Row> AllRows(const Args& args, const std::function<Peer*()>& torch) 
     const std::string name = "allocations, " + c.name.substr(0, c.name.find(','));
     rows.push_back({name, [&args, c, name](CudaFloors& floors, Report& report) {
                       CountAllocations(args, floors, report, c, name);
+                    }});
+  }
+  for (const GpuStep& c : {steps[2], steps[5]}) {
+    const std::string name = "programmatic launch, " + c.name.substr(0, c.name.find(','));
+    rows.push_back({name, [&args, c, name](CudaFloors&, Report& report) {
+                      CompareProgrammatic(args, report, c, name);
                     }});
   }
   for (const bool replayed : {false, true}) {

@@ -15,6 +15,7 @@ namespace monograph::bench {
 struct GpuMode {
   bool allow_tf32 = false;
   bool deterministic = false;
+  bool programmatic = false;  // GpuOptions::programmatic_dependent_launch
 };
 
 struct GpuStep {

@@ -35,9 +35,12 @@ struct GpuOptions {
   // GPU: not split.
   std::vector<std::vector<int64_t>> virtual_device_memory_mb;
 
-  bool allow_tf32 = false;       // float32 products and convolutions may round to TF32
-  bool deterministic = true;     // only algorithms that give the same bits each time
-  bool cuda_graphs = true;       // replay segments as CUDA graphs
+  bool allow_tf32 = false;    // float32 products and convolutions may round to TF32
+  bool deterministic = true;  // only algorithms that give the same bits each time
+  bool cuda_graphs = true;    // replay segments as CUDA graphs
+  // Our own kernels begin to start while what runs before them on the GPU ends
+  // (ops/gpu/launch.h); for GPUs of compute capability 9.0 and newer.
+  bool programmatic_dependent_launch = false;
   bool nccl = true;              // collectives go from GPU to GPU where NCCL is
   bool launch_blocking = false;  // wait for each kernel, so that an error names its node
   // After an error that the GPU's context does not survive, end the process with status 75, so that

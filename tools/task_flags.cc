@@ -109,6 +109,9 @@ void AddGpuFlags(Flags* flags, GpuOptions* options) {
       "split GPUs into logical devices: memory in MiB of each, GPUs parted by ';': "
       "2x4096;8192");
   flags->Add("cuda_graphs", &options->cuda_graphs, "replay parts of a step as CUDA graphs");
+  flags->Add("programmatic_dependent_launch", &options->programmatic_dependent_launch,
+             "Monograph's own kernels begin to start while the one before ends; needs GPUs of "
+             "compute capability 9.0 or newer");
   flags->Add("nccl", &options->nccl,
              "collectives go from GPU to GPU, by NCCL, where it can be loaded; else through host "
              "memory");

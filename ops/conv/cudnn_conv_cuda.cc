@@ -18,7 +18,7 @@
 #include "executor/gpu/cuda/stream.h"
 #include "ops/conv/cudnn_conv.h"
 #include "ops/conv/cudnn_graph.h"
-#include "ops/gpu/cudnn_search.h"
+#include "ops/gpu/algorithm_search.h"
 #include "ops/gpu/found_algorithms.h"
 #include "ops/plan_cache.h"
 
@@ -208,7 +208,8 @@ class ConvPlan {
                                                 const std::string& shape, int64_t alignment) {
     cuda::Stream& stream = cuda::StreamOf(c);
     auto made = std::make_shared<ConvPlan>();
-    MG_ASSIGN_OR_RETURN(const std::string what, SearchName(stream, shape));
+    MG_ASSIGN_OR_RETURN(const std::string what,
+                        SearchName(stream, "cudnn", cudnnGetVersion(), shape));
     made->what_ = what;
     auto described = Describe(stream.cudnn(), call, alignment);
     if (!described.ok()) {

@@ -10,8 +10,8 @@
 
 #include "executor/gpu/cuda/error.h"
 #include "executor/gpu/cuda/stream.h"
+#include "ops/gpu/algorithm_search.h"
 #include "ops/gpu/cudnn_layer.h"
-#include "ops/gpu/cudnn_search.h"
 #include "ops/gpu/found_algorithms.h"
 
 namespace monograph::ops {
@@ -128,7 +128,8 @@ Result<std::shared_ptr<CudnnLayer::Plan>> CudnnLayer::Make(
   };
   if (stream.options.deterministic) return take(UntimedWay(call.layer));
   const std::string family = FamilyOf(call.layer), &file = stream.options.algorithm_cache;
-  MG_ASSIGN_OR_RETURN(const std::string what, SearchName(stream, ShapeText(call)));
+  MG_ASSIGN_OR_RETURN(const std::string what,
+                      SearchName(stream, "cudnn", cudnnGetVersion(), ShapeText(call)));
   FoundAlgorithms& found = FoundAlgorithms::Global();
   for (const std::string& name : {what, std::string("*")}) {
     const std::optional<std::string> way = found.Look(file, family, name);

@@ -1,5 +1,11 @@
 // Matrix products by cuBLASLt. One object per kernel: it keeps the algorithms of the shapes that it
 // has met.
+//
+// For a shape that is new to the process the algorithms that cuBLASLt ranks highest are timed on
+// the device, which the first run waits for, and the fastest is taken from then on;
+// GpuOptions::algorithm_cache keeps what was found on disk, by device and version of cuBLASLt. With
+// GpuOptions::deterministic the first of the ranking that always gives the same bits is taken,
+// untimed.
 #pragma once
 
 #include <memory>
@@ -23,8 +29,9 @@ class Cublas {
  public:
   Cublas();
   ~Cublas();
-  // Enqueues. Unimplemented, with nothing done, if cuBLASLt has no algorithm.
-  // REQUIRES: m, n, k and count are at least 1.
+  // Enqueues. Unimplemented, with nothing done, if cuBLASLt has no algorithm. A first run may write
+  // `out` several times.
+  // REQUIRES: m, n, k and count are at least 1; `out` lies where no operand does.
   Status Run(KernelContext& c, const CublasCall& call);
 
  private:

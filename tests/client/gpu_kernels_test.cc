@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <fstream>
 #include <functional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,6 +28,7 @@
 #include "ops/pool/pool.h"
 #include "ops/reduce/reduce.h"
 #include "ops/softmax/softmax.h"
+#include "tests/gpu/emulated/injected_failures.h"
 
 namespace monograph {
 namespace {
@@ -303,31 +305,124 @@ std::vector<Case> Cases() {
   return cases;
 }
 
-TEST(GpuAlgorithms, AreKeptInAFileALineForEachShape) {
-  if (const std::string why = WhyNoCuda(); !why.empty()) GTEST_SKIP() << "no GPU: " << why;
-  const std::string file = ::testing::TempDir() + "gpu_algorithms_" + std::to_string(getpid());
-  GpuOptions options;
-  options.deterministic = false;
-  options.allow_growth = true;
-  options.algorithm_cache = file;
-  const auto lines = [&] {
-    std::ifstream in(file);
-    int count = 0;
-    for (std::string line; std::getline(in, line); ++count) {
-    }
-    return count;
-  };
+class GpuAlgorithms : public ::testing::Test {
+ protected:
+  GpuAlgorithms() {
+    options_.deterministic = false;
+    options_.allow_growth = true;
+    NewFile();
+  }
+  ~GpuAlgorithms() override {
+    for (int i = 1; i <= files_; ++i) std::remove(File(i).c_str());
+  }
+  void SetUp() override {
+    if (const std::string why = WhyNoCuda(); !why.empty()) GTEST_SKIP() << "no GPU: " << why;
+  }
+  std::string File(int i) const {
+    return ::testing::TempDir() + "gpu_algorithms_" + std::to_string(getpid()) + "_" +
+           std::to_string(i);
+  }
+  void NewFile() { options_.algorithm_cache = File(++files_); }
+  std::vector<std::string> Lines() const {
+    std::ifstream in(options_.algorithm_cache);
+    std::vector<std::string> lines;
+    for (std::string line; std::getline(in, line);) lines.push_back(line);
+    return lines;
+  }
+  size_t lines() const { return Lines().size(); }
+  void ComputeProduct() {
+    Results expected, got;
+    expected.Compute(product_, DT_FLOAT, kCpu0, {});
+    got.Compute(product_, DT_FLOAT, kGpu0, options_);
+    ASSERT_EQ(got.values.size(), expected.values.size());
+    for (size_t i = 0; i < got.values.size(); ++i)
+      ExpectNear(got.values[i], expected.values[i],
+                 Tolerance(DT_FLOAT, product_.summands, /*tf32=*/false));
+  }
+
+  const Case product_{
+      .name = "product",
+      .inputs = {{17, 24}, {24, 40}},
+      .build = [](const Scope& s, const Outputs& in) { return MatMul(s, in[0], in[1]); },
+      .summands = 40};
+  GpuOptions options_;
+
+ private:
+  inline static int files_ = 0;  // the process remembers what it has read
+};
+
+TEST_F(GpuAlgorithms, AreKeptInAFileALineForEachShape) {
   const Case first = Conv("first", {3, 10, 13, 24}, {3, 3, 24, 40}, 1, "SAME"),
              second = Conv("second", {3, 10, 13, 24}, {3, 3, 24, 56}, 1, "SAME");
   Results results;
-  results.Compute(first, DT_FLOAT, kGpu0, options);
-  const int of_one = lines();
-  EXPECT_GE(of_one, 3);  // the convolution and its two gradients
-  results.Compute(first, DT_FLOAT, kGpu0, options);
+  results.Compute(first, DT_FLOAT, kGpu0, options_);
+  const size_t of_one = lines();
+  EXPECT_GE(of_one, 3u);  // the convolution and its two gradients
+  results.Compute(first, DT_FLOAT, kGpu0, options_);
   EXPECT_EQ(lines(), of_one);
-  results.Compute(second, DT_FLOAT, kGpu0, options);
+  results.Compute(second, DT_FLOAT, kGpu0, options_);
   EXPECT_GE(lines(), of_one + 3);
-  std::remove(file.c_str());
+}
+
+TEST_F(GpuAlgorithms, OfProductsAreKeptUnlessTheLineIsDamagedOrOfAnotherProduct) {
+  ComputeProduct();
+  const std::vector<std::string> found = Lines();
+  ASSERT_EQ(found.size(), 3u);  // the product and its two gradients
+  ComputeProduct();
+  EXPECT_EQ(lines(), 3u);
+  const auto before = [](const std::string& line) { return line.substr(0, line.rfind('\t') + 1); };
+  const auto behind = [](const std::string& line) { return line.substr(line.rfind('\t') + 1); };
+  NewFile();
+  std::ofstream(options_.algorithm_cache) << found[0] << "\n"
+                                          << before(found[1]) << "no numbers\n"
+                                          << before(found[2]) << behind(found[2]) << " 0\n";
+  ComputeProduct();
+  const std::vector<std::string> mended = Lines();
+  ASSERT_EQ(mended.size(), 5u);
+  EXPECT_EQ((std::set{before(mended[3]), before(mended[4])}),
+            (std::set{before(found[1]), before(found[2])}));
+}
+
+// Of the emulated cuBLASLt's ranking (tests/gpu/emulated/cublaslt.cc) the first adds up in another
+// order each time.
+TEST_F(GpuAlgorithms, OfProductsAreTheFastestOrIfDeterministicTheFirstThatRepeatsItsBits) {
+  emulated::InjectedFailures emulation;
+  if (!emulation.Found()) GTEST_SKIP() << "the GPU is a real one";
+  const auto ways = [&] {
+    std::vector<int> all;
+    for (const std::string& line : Lines()) {
+      EXPECT_TRUE(line.starts_with("product 1\t")) << line;
+      all.push_back(static_cast<int>(std::stoull(line.substr(line.rfind('\t') + 1), nullptr, 16) &
+                                     0xffffffff));
+    }
+    return all;
+  };
+  emulation.SlowProducts(2);
+  ComputeProduct();
+  for (const int way : ways()) EXPECT_GE(way, 2);
+  EXPECT_EQ(lines(), 3u);
+  NewFile();
+  options_.deterministic = true;
+  ComputeProduct();
+  EXPECT_EQ(ways(), (std::vector<int>{1, 1, 1}));
+  emulation.SlowProducts(0);
+}
+
+TEST_F(GpuAlgorithms, OfProductsAreChosenAmongThoseThatRunWhenTheyAreTimed) {
+  emulated::InjectedFailures emulation;
+  if (!emulation.Found()) GTEST_SKIP() << "the GPU is a real one";
+  constexpr int kNotSupported = 15;
+  for (const int call : {1, 5, 9}) {
+    NewFile();
+    ::testing::internal::CaptureStderr();
+    emulation.FailAt(call, kNotSupported, "cublasLtMatmul");
+    ComputeProduct();
+    EXPECT_EQ(emulation.Failed(), "cublasLtMatmul");
+    emulation.Stop();
+    const std::string log = ::testing::internal::GetCapturedStderr();
+    EXPECT_EQ(log.find("a slower way takes its place"), std::string::npos) << log;
+    EXPECT_EQ(lines(), 3u);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Ops, GpuKernels, ::testing::ValuesIn(Cases()));

@@ -137,6 +137,14 @@ class GpuCheck(unittest.TestCase):
         self.assertIn('- training in float without CUDA graphs: the bits of the weights differ', report)
         self.assertNotIn('again: the bits', report)
 
+    def test_bits_that_differ_with_programmatic_dependent_launch_are_named(self):
+        self.stub(self.bundle / 'bin' / 'mnist_replica', PROGRAMS['mnist_replica'] +
+                  '\ncase "$*" in *programmatic_dependent_launch*) echo "GPU 0 has no programmatic dependent launch"; echo other >"$dir/model.ckpt-50.safetensors" ;; esac')
+        report = self.check('--part=bits', code=1)
+        self.assertIn('- training in float with programmatic dependent launch: the bits of the weights differ', report)
+        self.assertIn('- training in float with programmatic dependent launch: has no programmatic dependent launch (1 times)', report)
+        self.assertNotIn('without CUDA graphs: the bits', report)
+
     def test_a_listing_of_devices_that_hangs_ends_the_check_and_is_named(self):
         self.stub(self.bundle / 'bin' / 'monograph', 'sleep 1000')
         begun = time.monotonic()

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""machine_code_test.py OBJECT...: what nvcc made for sm_90 of the kernels that only move memory, read from their objects: loads and
-stores of 16 bytes, so few registers that the blocks named here fit on a multiprocessor, nothing spilled to local memory.
+"""machine_code_test.py OBJECT...: what nvcc made for sm_90 of our kernels, read from their objects. Those that only move memory: loads and
+stores of 16 bytes, so few registers that the blocks named here fit on a multiprocessor, nothing spilled to local memory. All: nothing is
+touched before the kernel has waited for the one before (AwaitKernelBefore in ops/gpu/launch.h).
 
 cuobjdump and nvdisasm come from CUDA's folder, from PATH or from PyPI (tests/python/requirements.txt); without them nothing is tested."""
 import collections
@@ -8,9 +9,11 @@ import os
 import pathlib
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import unittest
 
 # Blocks: of 256 threads, on one multiprocessor at once. Narrow: whether the kernel has loads and stores of less than 16 bytes, too, for
@@ -100,18 +103,59 @@ def kernels(cuobjdump, source):
     return {name: Kernel(code[mangled], *map(int, numbers)) for name, (mangled, *numbers) in zip(plain, usage)}
 
 
+# Opcodes, the lowest 12 bits of an instruction's 16 bytes: ACQBULK and PREEXIT, which are griddepcontrol.wait and griddepcontrol.launch_dependents;
+# LDC and VIADD, of a constant and of registers.
+WAIT, LET_NEXT_START = 0x82e, 0x82d
+TOUCH_NO_MEMORY = {0xb82, 0x836}
+
+
+def opcodes(cuobjdump, source):
+    """The opcodes of each kernel of a source, from the ELF file within its object: disassembling all of them takes half a minute."""
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([cuobjdump, '-xelf', 'sm_90', os.path.abspath(OBJECTS[source])], cwd=folder, capture_output=True, check=True, timeout=120)
+        files = [path.read_bytes() for path in pathlib.Path(folder).iterdir()]
+    found = {}
+    for elf in files:
+        table, = struct.unpack_from('<Q', elf, 0x28)
+        size, count, names = struct.unpack_from('<HHH', elf, 0x3a)
+        sections = [struct.unpack_from('<IIQQQQ', elf, table + i * size) for i in range(count)]  # name, type, flags, address, offset, size
+        for section in sections:
+            start = sections[names][4] + section[0]
+            name = elf[start:elf.index(b'\0', start)].decode()
+            if name.startswith('.text.'):
+                found[name[6:]] = [word & 0xfff for word, _ in struct.iter_unpack('<QQ', elf[section[4]:section[4] + section[5]])]
+    return found
+
+
 class MachineCode(unittest.TestCase):
-    def test_memory_is_moved_16_bytes_at_a_time_by_as_many_threads_as_fit(self):
-        cuobjdump, nvdisasm = tool('cuobjdump'), tool('nvdisasm')
-        if cuobjdump is None or nvdisasm is None:
+    def setUp(self):
+        self.cuobjdump, nvdisasm = tool('cuobjdump'), tool('nvdisasm')
+        if self.cuobjdump is None or nvdisasm is None:
             self.skipTest('no cuobjdump and nvdisasm: neither in CUDA\'s folder nor in PATH, nor the packages nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm')
         os.environ['PATH'] += os.pathsep + os.path.dirname(nvdisasm)
+
+    def skip(self, source):
+        self.skipTest(f'{OBJECTS[source]} has no machine code for sm_90: CMAKE_CUDA_ARCHITECTURES')
+
+    def test_every_kernel_first_of_all_waits_for_the_one_before(self):
+        for source in OBJECTS:
+            found = opcodes(self.cuobjdump, source)
+            if not found:
+                self.skip(source)
+            for name, code in found.items():
+                with self.subTest(kernel=name):
+                    self.assertIn(WAIT, code)
+                    first = code.index(WAIT)
+                    self.assertLessEqual(set(code[:first]), TOUCH_NO_MEMORY)
+                    self.assertIn(LET_NEXT_START, code[first:])
+
+    def test_memory_is_moved_16_bytes_at_a_time_by_as_many_threads_as_fit(self):
         for source, rows in TABLE.items():
             if source not in OBJECTS:
                 self.fail(f'no object of {source}_cuda.cu among the arguments')
-            found = kernels(cuobjdump, source)
+            found = kernels(self.cuobjdump, source)
             if not found:
-                self.skipTest(f'{OBJECTS[source]} has no machine code for sm_90: CMAKE_CUDA_ARCHITECTURES')
+                self.skip(source)
             for row in rows:
                 matching = {name: kernel for name, kernel in found.items() if re.search(row.kernel, name)}
                 self.assertTrue(matching, f'{source}: no kernel is named {row.kernel}')

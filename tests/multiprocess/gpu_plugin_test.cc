@@ -144,14 +144,15 @@ TEST_F(GpuPlugin, TheOptionsOfADaemonReachItsGpus) {
                        .workers = 1,
                        .flags = {"--gpu_devices=1", "--gpu_memory_fraction=0.25", "--allow_growth",
                                  "--visible_device_list=1,0", "--allow_tf32", "--nocuda_graphs",
-                                 "--nodeterministic", "--algorithm_cache=found.txt"}});
+                                 "--programmatic_dependent_launch", "--nodeterministic",
+                                 "--algorithm_cache=found.txt"}});
   Graph graph = NewGraph();
   auto session = cluster.Connect(graph);
   const wire::StatusResponse status = cluster.StatusOf("worker", 0);
   ASSERT_EQ(status.devices_size(), 2);
   EXPECT_EQ(status.devices(1).name(), "/job:worker/replica:0/task:0/device:GPU:0");
   EXPECT_EQ(status.devices(1).description(),
-            "list=1,0 fraction=0.250000 growth tf32 cache=found.txt loading=EAGER");
+            "list=1,0 fraction=0.250000 growth tf32 programmatic cache=found.txt loading=EAGER");
 }
 
 TEST_F(GpuPlugin, TheDriverIsOpenedSoThatItLoadsKernelsAtOnceUnlessTheUserSaysOtherwise) {

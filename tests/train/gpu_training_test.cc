@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <map>
 #include <utility>
 
 #include "executor/gpu/plugin.h"
+#include "tests/gpu/emulated/injected_failures.h"
 #include "tests/train/training_curve.h"
 
 namespace monograph::testing {
@@ -66,6 +68,23 @@ TEST_F(GpuTraining, TwoPartsOfOneGpuFollowTwoCpus) {
 TEST_F(GpuTraining, GraphsChangeNoBit) {
   EXPECT_EQ(Difference(CurveOn(1, true), CurveOn(1, false)), "");
   EXPECT_EQ(Difference(CurveOn(2, true), CurveOn(2, false)), "");
+}
+
+// Launched one by one in the first step, captured and replayed in those that follow.
+TEST_F(GpuTraining, KernelsThatBeginToStartBeforeTheirTurnChangeNoBit) {
+  emulated::InjectedFailures emulation;
+  const bool emulated = emulation.Found();
+  const int64_t before = emulated ? emulation.ProgrammaticLaunches() : 0;
+  const Curve& plain = CurveOn(1);
+  if (emulated) {
+    EXPECT_EQ(emulation.ProgrammaticLaunches(), before);
+  }
+  CurveOptions options = On(1);
+  options.session.gpu.programmatic_dependent_launch = true;
+  EXPECT_EQ(Difference(plain, Run(options)), "");
+  if (emulated) {
+    EXPECT_GT(emulation.ProgrammaticLaunches(), before);
+  }
 }
 
 TEST_F(GpuTraining, RepeatsHaveTheSameBits) { EXPECT_EQ(Difference(CurveOn(2), Run(On(2))), ""); }

@@ -218,6 +218,8 @@ Status CudaDriver::Make(const GpuOptions& options) {
   members_stream_.multiprocessors = stream_.multiprocessors;
   members_stream_.compute_capability = stream_.compute_capability;
   members_stream_.options = options;
+  // NCCL's kernels run before ours there.
+  members_stream_.options.programmatic_dependent_launch = false;
   if (options.nccl && NcclVersion().ok())
     communicators_ = MakeNcclCommunicators(Of(Queue::kMembers), !options.deterministic);
   return Status();

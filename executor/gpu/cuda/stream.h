@@ -17,6 +17,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "executor/device_stream.h"
 #include "executor/gpu_options.h"
@@ -39,6 +40,9 @@ struct Stream : DeviceStream {
   int compute_capability = 0;  // 90 for sm_90
   Options options;
   uint32_t* arrivals = nullptr;  // kArrivals counters in device memory (ops/gpu/arrivals.h)
+  // Whether our kernels may be launched before the one before has ended (ops/gpu/launch.h). Found
+  // at the first launch for which options.programmatic_dependent_launch holds.
+  std::optional<bool> overlaps;
 
   virtual cudnnContext* cudnn() = 0;        // bound to `stream`; never null
   virtual cublasLtContext* cublaslt() = 0;  // never null

@@ -1,17 +1,26 @@
-// The part of cuBLASLt that we use: every product has one algorithm, which computes on the host.
-// What the real one chooses, and what more it refuses, only a GPU tells.
+// The part of cuBLASLt that we use: every product has the algorithms of kWays, which compute on the
+// host. The one of the highest rank adds parts of a sum in another order each time, unless the
+// caller wants no such reduction. What the real one chooses, and what more it refuses, only a GPU
+// tells.
 //
 // Refused are: types that do not go together, a product that the algorithm was not asked for,
 // addresses below the alignment that was promised, a workspace that is smaller than it said or lies
 // elsewhere than on the device, and operands that reach beyond the device's memory.
 #include <cublasLt.h>
 
+#include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstring>
+#include <iterator>
 #include <map>
+#include <random>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "tests/gpu/emulated/emulated_gpu.h"
+#include "tests/gpu/emulated/injected_failures.h"
 #include "tests/gpu/emulated/numbers.h"
 
 namespace {
@@ -71,13 +80,30 @@ struct Matrix {
   }
 };
 
+// By rank.
+struct Way {
+  cublasLtReductionScheme_t reduction;
+  size_t workspace;
+};
+constexpr Way kWays[] = {{CUBLASLT_REDUCTION_SCHEME_INPLACE, 4 << 20},
+                         {CUBLASLT_REDUCTION_SCHEME_NONE, 4 << 20},
+                         {CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, 8 << 20},
+                         {CUBLASLT_REDUCTION_SCHEME_NONE, 0}};
+constexpr int kNumWays = 4;
+constexpr size_t kWorkspaceAlign = 16;
+
 // What lies in cublasLtMatmulAlgo_t: the product that it was found for.
 struct Algorithm {
-  int64_t rows, columns, inner, count;
+  int32_t way;
+  int32_t inner;
+  int64_t rows, columns, count;
   uint32_t alignments[4];  // of a, b, c, d, in bytes
 };
 static_assert(sizeof(Algorithm) <= sizeof(cublasLtMatmulAlgo_t));
-constexpr size_t kWorkspace = 4 << 20, kWorkspaceAlign = 16;
+
+// Ways of a rank below this one are slow.
+std::atomic<int> slow_ways = 0;
+constexpr std::chrono::milliseconds kSlow{20};
 
 // Types that cuBLASLt's table has, with an output of the inputs' type.
 bool TypesFit(const Operation& o, cudaDataType_t type) {
@@ -108,9 +134,39 @@ bool Fit(const Operation& o, const Matrix& a, const Matrix& b, const Matrix& d) 
          b.ld >= b.rows && d.ld >= d.rows && a.count == d.count && b.count == d.count;
 }
 
+int64_t InnerOf(const Operation& o, const Matrix& a) {
+  return o.Get(CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_N) != CUBLAS_OP_N ? a.rows : a.columns;
+}
+
+bool MadeFor(const Algorithm& found, const Operation& o, const Matrix& a, const Matrix& d) {
+  return found.way >= 0 && found.way < kNumWays && found.inner == InnerOf(o, a) &&
+         found.rows == d.rows && found.columns == d.columns && found.count == d.count;
+}
+
+// The sum of term(i), i in [0, count), in parts that come in any order, each sum rounded.
+template <typename Term>
+double SumInAnyOrder(DType accumulator, int64_t count, const Term& term) {
+  int64_t parts[4] = {0, 1, 2, 3};
+  std::shuffle(std::begin(parts), std::end(parts), std::minstd_rand(emulated::NextSeed()));
+  const auto rounded = [&](double x) {
+    return accumulator == DT_DOUBLE ? x : static_cast<double>(static_cast<float>(x));
+  };
+  double all = 0;
+  for (const int64_t part : parts) {
+    double sum = 0;
+    for (int64_t i = count * part / 4; i < count * (part + 1) / 4; ++i) sum += term(i);
+    all = rounded(all + rounded(sum));
+  }
+  return all;
+}
+
 }  // namespace
 
 extern "C" {
+
+void MgEmulatedSlowProducts(int ways) { slow_ways = ways; }
+
+size_t cublasLtGetVersion() { return 139999; }  // of which there is none
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
   *handle = reinterpret_cast<cublasLtHandle_t>(new int(0));
@@ -188,25 +244,45 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
       As<Layout>(lc).type != type)
     return CUBLAS_STATUS_NOT_SUPPORTED;
   const Preference& p = As<Preference>(preference);
-  if (p.Get<uint64_t>(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, 0) < kWorkspace)
-    return CUBLAS_STATUS_SUCCESS;  // there is none
+  const auto most_workspace = p.Get<uint64_t>(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, 0);
+  const auto reductions =
+      p.Get<uint32_t>(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, CUBLASLT_REDUCTION_SCHEME_MASK);
   const auto alignment = [&](cublasLtMatmulPreferenceAttributes_t of) {
     return p.Get<uint32_t>(of, 256);
   };
-  const Algorithm found{
-      d.rows,
-      d.columns,
-      o.Get(CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_N) != CUBLAS_OP_N ? a.rows : a.columns,
-      d.count,
-      {alignment(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES),
-       alignment(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES),
-       alignment(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES),
-       alignment(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES)}};
-  results[0] = {};
-  std::memcpy(&results[0].algo, &found, sizeof found);
-  results[0].state = CUBLAS_STATUS_SUCCESS;
-  results[0].workspaceSize = kWorkspace;
-  *count = 1;
+  Algorithm found{0,
+                  static_cast<int32_t>(InnerOf(o, a)),
+                  d.rows,
+                  d.columns,
+                  d.count,
+                  {alignment(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES),
+                   alignment(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES),
+                   alignment(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES),
+                   alignment(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES)}};
+  for (; found.way < kNumWays && *count < most; ++found.way) {
+    const Way& way = kWays[found.way];
+    if (way.workspace > most_workspace || (way.reduction & ~reductions) != 0) continue;
+    cublasLtMatmulHeuristicResult_t& result = results[(*count)++] = {};
+    std::memcpy(&result.algo, &found, sizeof found);
+    result.state = CUBLAS_STATUS_SUCCESS;
+    result.workspaceSize = way.workspace;
+  }
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t operation,
+                                       cublasLtMatrixLayout_t la, cublasLtMatrixLayout_t lb,
+                                       cublasLtMatrixLayout_t, cublasLtMatrixLayout_t ld,
+                                       const cublasLtMatmulAlgo_t* algorithm,
+                                       cublasLtMatmulHeuristicResult_t* result) {
+  const Operation& o = As<Operation>(operation);
+  const Matrix a(As<Layout>(la)), b(As<Layout>(lb)), d(As<Layout>(ld));
+  Algorithm found;
+  std::memcpy(&found, algorithm, sizeof found);
+  if (!Fit(o, a, b, d) || !MadeFor(found, o, a, d)) return CUBLAS_STATUS_INVALID_VALUE;
+  *result = {};
+  result->state = CUBLAS_STATUS_SUCCESS;
+  result->workspaceSize = kWays[found.way].workspace;
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -221,13 +297,12 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
   if (!Fit(o, a, b, d) || algorithm == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
   Algorithm found;
   std::memcpy(&found, algorithm, sizeof found);
-  if (found.rows != d.rows || found.columns != d.columns || found.count != d.count)
-    return CUBLAS_STATUS_INVALID_VALUE;
+  if (!MadeFor(found, o, a, d)) return CUBLAS_STATUS_INVALID_VALUE;
   if (!Aligned(pa, found.alignments[0]) || !Aligned(pb, found.alignments[1]) ||
       !Aligned(pc, found.alignments[2]) || !Aligned(pd, found.alignments[3]))
     return CUBLAS_STATUS_INVALID_VALUE;
-  if (workspace == nullptr || workspace_bytes < kWorkspace ||
-      !Aligned(workspace, kWorkspaceAlign) || pc != pd)
+  const Way& way = kWays[found.way];
+  if (workspace_bytes < way.workspace || !Aligned(workspace, kWorkspaceAlign) || pc != pd)
     return CUBLAS_STATUS_INVALID_VALUE;
   const DType scale = a.dtype == DT_DOUBLE ? DT_DOUBLE : DT_FLOAT;
   if (emulated::Load(scale, alpha, 0) != 1 || emulated::Load(scale, beta, 0) != 0)
@@ -240,20 +315,27 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
   const void* bias =
       biased ? o.Get<const void*>(CUBLASLT_MATMUL_DESC_BIAS_POINTER, nullptr) : nullptr;
   if (biased && bias == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
-  std::vector<emulated::Operand> operands{
-      {pa, a.bytes()}, {pb, b.bytes()}, {pd, d.bytes()}, {workspace, workspace_bytes}};
+  std::vector<emulated::Operand> operands{{pa, a.bytes()}, {pb, b.bytes()}, {pd, d.bytes()}};
+  if (way.workspace > 0) operands.push_back({workspace, way.workspace});
   if (biased) operands.push_back({bias, static_cast<size_t>(d.rows) * DTypeSize(d.dtype)});
+  const bool in_place = way.reduction == CUBLASLT_REDUCTION_SCHEME_INPLACE;
   const auto compute = [=] {
     const int64_t k = ta ? a.rows : a.columns;
+    if (found.way < slow_ways) std::this_thread::sleep_for(kSlow);
     for (int32_t n = 0; n < d.count; ++n) {
       for (int64_t column = 0; column < d.columns; ++column) {
         for (int64_t row = 0; row < d.rows; ++row) {
+          const auto term = [&](int64_t i) {
+            return emulated::Load(a.dtype, pa,
+                                  n * a.stride + (ta ? row * a.ld + i : i * a.ld + row)) *
+                   emulated::Load(b.dtype, pb,
+                                  n * b.stride + (tb ? i * b.ld + column : column * b.ld + i));
+          };
           double sum = 0;
-          for (int64_t i = 0; i < k; ++i) {
-            sum +=
-                emulated::Load(a.dtype, pa, n * a.stride + (ta ? row * a.ld + i : i * a.ld + row)) *
-                emulated::Load(b.dtype, pb,
-                               n * b.stride + (tb ? i * b.ld + column : column * b.ld + i));
+          if (in_place) {
+            sum = SumInAnyOrder(scale, k, term);
+          } else {
+            for (int64_t i = 0; i < k; ++i) sum += term(i);
           }
           if (bias != nullptr) sum += emulated::Load(d.dtype, bias, row);
           if (relu && sum < 0) sum = 0;

@@ -1,5 +1,6 @@
-// Lets calls of the emulated CUDA fail, one at a time (tests/gpu/emulated/runtime.cc). For tests
-// whose program has no CUDA: the plug-in that they open has brought the emulated runtime with it.
+// Lets calls of the emulated CUDA fail, one at a time (tests/gpu/emulated/runtime.cc), or be slow.
+// For tests whose program has no CUDA: the plug-in that they open has brought the emulated runtime
+// with it.
 #pragma once
 
 #include <dlfcn.h>
@@ -11,6 +12,8 @@ extern "C" {
 [[gnu::visibility("default")]] void MgEmulatedGpuFail(int64_t call, int error, const char* only);
 [[gnu::visibility("default")]] const char* MgEmulatedGpuFailed();
 [[gnu::visibility("default")]] void MgEmulatedGpuRestart();
+[[gnu::visibility("default")]] void MgEmulatedSlowProducts(int ways);
+[[gnu::visibility("default")]] int64_t MgEmulatedProgrammaticLaunches();
 }
 
 namespace monograph::emulated {
@@ -36,6 +39,14 @@ class InjectedFailures {
   std::string Failed() { return Function<decltype(MgEmulatedGpuFailed)>("MgEmulatedGpuFailed")(); }
   // As if the process were started anew: no device is lost. REQUIRES: no session is open.
   void Restart() { Function<decltype(MgEmulatedGpuRestart)>("MgEmulatedGpuRestart")(); }
+  // The first `ways` of cuBLASLt's ranking (tests/gpu/emulated/cublaslt.cc) take 20 ms longer.
+  void SlowProducts(int ways) {
+    Function<decltype(MgEmulatedSlowProducts)>("MgEmulatedSlowProducts")(ways);
+  }
+  // How many kernels were launched by now that need not await the one before.
+  int64_t ProgrammaticLaunches() {
+    return Function<decltype(MgEmulatedProgrammaticLaunches)>("MgEmulatedProgrammaticLaunches")();
+  }
 
  private:
   template <typename F>

@@ -72,6 +72,9 @@ struct LaunchOptions {
   std::function<std::span<const std::byte>(const void*)> memory;
   // Which of n blocks, or threads of a block, comes k-th; without it, the k-th.
   std::function<size_t(size_t k, size_t n)> order;
+  // What runs before on the stream may not have ended: a thread that touches global memory before
+  // griddepcontrol.wait, or never comes to it, is an error.
+  bool programmatic = false;
 };
 
 // Runs a kernel to its end on the calling thread. `args` points to each parameter's value. Global

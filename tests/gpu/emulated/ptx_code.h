@@ -132,6 +132,7 @@ class Thread {
 
   State state = State::kEnded;
   bool carry = false;
+  bool ahead = false;  // of the kernel before, for which it has not waited yet
   Status error;
 
  private:

@@ -103,6 +103,7 @@ class Block {
 
   char* parameters() { return reinterpret_cast<char*>(parameters_.get()); }
   SharedMemory& shared() { return shared_; }
+  bool programmatic() const { return options_.programmatic; }
   const Kernel& kernel() const { return kernel_; }
   std::string ThreadName(uint32_t index) const {
     return "block " + Name(block_, dims_.grid) + ", thread " + Name(index, dims_.block);
@@ -185,6 +186,7 @@ void Thread::Start(uint32_t index, const uint32_t (&specials)[kSpecials]) {
   for (uint32_t i = 0; i < kSpecials; ++i) registers_[i] = specials[i];
   next_ = frame().function->code.data();
   branches_left_ = kMostBranches;
+  ahead = block_->programmatic();
   state = State::kRunning;
 }
 
@@ -314,6 +316,7 @@ char* AddressOf(Thread& t, const Instruction& i, uint32_t reg, size_t bytes, boo
       return fail(std::string("of shared memory: ") + race);
     return shared.data() + address;
   } else if constexpr (kSpace == Space::kGlobal) {
+    if (t.ahead) return fail("is touched before griddepcontrol.wait");
     const auto& variables = t.frame().function->variables;
     const auto holds = [&](std::span<const std::byte> v) { return within(v.data(), v.size()); };
     if (!t.block().Holds(at, bytes) && std::none_of(variables.begin(), variables.end(), holds))
@@ -361,6 +364,8 @@ void IncrementUpTo(Thread& t, const Instruction& i) {
   t.Put(i.operands[0], old);
 }
 void Fence(Thread&, const Instruction&) {}
+void AwaitGridBefore(Thread& t, const Instruction&) { t.ahead = false; }
+void LetNextGridStart(Thread&, const Instruction&) {}
 
 using Opcodes = std::map<std::string, Opcode, std::less<>>;
 
@@ -387,8 +392,10 @@ void AddSpace(Opcodes& table, const std::string& space) {
 }
 
 void Jump(Thread& t, const Instruction& i) { t.Branch(i); }
-void Return(Thread& t, const Instruction&) {
-  if (t.in_kernel()) {
+void Return(Thread& t, const Instruction& i) {
+  if (t.in_kernel() && t.ahead) {
+    t.Fail(i, "the thread ends without griddepcontrol.wait");
+  } else if (t.in_kernel()) {
     t.state = Thread::State::kEnded;
   } else {
     t.Leave();
@@ -413,6 +420,8 @@ void AddMemoryOpcodes(Opcodes* table) {
   (*table)["bar.sync"] = {&Barrier, 1};
   (*table)["atom.global.inc.u32"] = {&IncrementUpTo, 3};
   (*table)["membar.gl"] = {&Fence, 0};
+  (*table)["griddepcontrol.wait"] = {&AwaitGridBefore, 0};
+  (*table)["griddepcontrol.launch_dependents"] = {&LetNextGridStart, 0};
 }
 
 Status Launch(const Kernel& kernel, const LaunchDims& dims, void* const* args,

@@ -336,6 +336,22 @@ TEST(PtxTest, ACounterGoesUpToItsEndAndStartsAgain) {
   EXPECT_EQ(counter, 1u);
 }
 
+TEST(PtxTest, AKernelThatComesBeforeItsTurnTouchesNoMemoryUntilItHasWaited) {
+  uint32_t value = 0;
+  const auto run = [&](const std::string& first, const std::string& last, bool programmatic) {
+    const std::string body = "mov.u32 %r1, 7;\nld.param.u64 %rd1, [p0];\n" + first +
+                             "st.global.u32 [%rd1], %r1;\n" + last;
+    return RunText(Entry(1, body), {}, {At(&value)}, {.programmatic = programmatic}).message();
+  };
+  const std::string wait = "griddepcontrol.wait;\ngriddepcontrol.launch_dependents;\n";
+  EXPECT_EQ(run("", "", /*programmatic=*/false), "");
+  EXPECT_EQ(run(wait, "", /*programmatic=*/false), "");
+  EXPECT_EQ(run(wait, "", /*programmatic=*/true), "");
+  EXPECT_EQ(value, 7u);
+  EXPECT_TRUE(Contains(run("", wait, true), "is touched before griddepcontrol.wait"));
+  EXPECT_TRUE(Contains(run("ret;\n", wait, true), "the thread ends without griddepcontrol.wait"));
+}
+
 TEST(PtxTest, ALaunchThatNoGpuTakesIsAnError) {
   const std::string text = Entry(0, "", ".maxntid 64, 1, 1\n.minnctapersm 3\n");
   EXPECT_TRUE(RunText(text, {{1, 1, 1}, {64, 1, 1}}, {}).ok());

@@ -115,7 +115,24 @@ cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void*
   return monograph::emulated::LaunchKernel(
       *reinterpret_cast<const RegisteredKernel*>(kernel),
       {{grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, static_cast<uint32_t>(shared)}, args,
-      stream);
+      stream, /*programmatic=*/false);
+}
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* host, void** args) {
+  const RegisteredKernel* const kernel = RegisteredKernels::Global().Find(host);
+  if (kernel == nullptr) return cudaErrorInvalidDeviceFunction;
+  bool programmatic = false;
+  for (unsigned i = 0; i < config->numAttrs; ++i) {
+    const cudaLaunchAttribute& attribute = config->attrs[i];
+    if (attribute.id != cudaLaunchAttributeProgrammaticStreamSerialization)
+      return cudaErrorNotSupported;
+    programmatic = attribute.val.programmaticStreamSerializationAllowed != 0;
+  }
+  const dim3 &grid = config->gridDim, &block = config->blockDim;
+  return monograph::emulated::LaunchKernel(*kernel,
+                                           {{grid.x, grid.y, grid.z},
+                                            {block.x, block.y, block.z},
+                                            static_cast<uint32_t>(config->dynamicSmemBytes)},
+                                           args, config->stream, programmatic);
 }
 
 }  // extern "C"

@@ -50,8 +50,8 @@ class RegisteredKernels {
   std::map<const void*, RegisteredKernel> kernels_;
 };
 
-// The runtime's own.
+// The runtime's own. `programmatic`: its blocks may come before the kernel before has ended.
 cudaError_t LaunchKernel(const RegisteredKernel& kernel, const ptx::LaunchDims& dims, void** args,
-                         cudaStream_t stream);
+                         cudaStream_t stream, bool programmatic);
 
 }  // namespace monograph::emulated

@@ -133,6 +133,7 @@ struct State {
   int fail_with = 0;
   std::string fail_only, failed;
   std::map<std::string, int64_t> counts;
+  int64_t programmatic_launches = 0;
   FILE* log = nullptr;
   bool compute = true;
   unsigned seed = 1;
@@ -558,7 +559,7 @@ cudaError_t EnqueueOn(CUstream_st* stream, const char* what, std::function<void(
 }
 
 cudaError_t LaunchKernel(const RegisteredKernel& registered, const ptx::LaunchDims& dims,
-                         void** args, cudaStream_t stream) {
+                         void** args, cudaStream_t stream, bool programmatic) {
   const char* const call = "launch";
   Lock lock(S().mutex);
   RETURN_IF_ERROR(Known(lock, stream, call));
@@ -582,7 +583,9 @@ cudaError_t LaunchKernel(const RegisteredKernel& registered, const ptx::LaunchDi
                 kernel->name + " in blocks of " + Text(dims.block));
   Log(call, kernel->name + " " + Text(dims.grid) + " " + Text(dims.block) + " " +
                 std::to_string(kernel->shared_bytes + dims.dynamic_shared) +
+                (programmatic ? " programmatic" : "") +
                 (stream->capture != nullptr ? " captured" : ""));
+  if (programmatic) ++S().programmatic_launches;
   if (!S().compute) return Enqueue(lock, stream, call, [] { return cudaSuccess; });
   size_t bytes = 0;
   for (const ptx::Parameter& p : kernel->parameters) bytes = std::max(bytes, p.offset + p.bytes);
@@ -593,14 +596,16 @@ cudaError_t LaunchKernel(const RegisteredKernel& registered, const ptx::LaunchDi
     std::memcpy(values->data() + p.offset, args[i], p.bytes);
     pointers->push_back(values->data() + p.offset);
   }
-  return Enqueue(lock, stream, call, [kernel, dims, values, pointers, device = stream->device] {
-    const auto memory = [device](const void* address) { return BlockOf(device, address); };
-    const Status status = ptx::Launch(*kernel, dims, pointers->data(), {.memory = memory});
-    if (status.ok()) return cudaSuccess;
-    std::fprintf(stderr, "emulated GPU: %s\n", status.ToString().c_str());
-    const bool misaligned = status.message().find("is not a multiple of") != std::string::npos;
-    return misaligned ? cudaErrorMisalignedAddress : cudaErrorIllegalAddress;
-  });
+  return Enqueue(
+      lock, stream, call, [kernel, dims, values, pointers, programmatic, device = stream->device] {
+        const auto memory = [device](const void* address) { return BlockOf(device, address); };
+        const Status status = ptx::Launch(*kernel, dims, pointers->data(),
+                                          {.memory = memory, .programmatic = programmatic});
+        if (status.ok()) return cudaSuccess;
+        std::fprintf(stderr, "emulated GPU: %s\n", status.ToString().c_str());
+        const bool misaligned = status.message().find("is not a multiple of") != std::string::npos;
+        return misaligned ? cudaErrorMisalignedAddress : cudaErrorIllegalAddress;
+      });
 }
 
 }  // namespace monograph::emulated
@@ -679,6 +684,14 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int device) {
   p->regsPerBlock = p->regsPerMultiprocessor = 65536;
   p->maxThreadsPerBlock = 1024, p->maxThreadsPerMultiProcessor = 2048;
   p->l2CacheSize = 50 << 20;
+  return cudaSuccess;
+}
+// Of the code that LaunchKernel runs.
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* host) {
+  const auto* const kernel = monograph::emulated::RegisteredKernels::Global().Find(host);
+  if (kernel == nullptr) return last = cudaErrorInvalidDeviceFunction;
+  *attributes = {};
+  attributes->ptxVersion = 90;
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device) {
@@ -1007,6 +1020,10 @@ const char* MgEmulatedGpuFailed() {
   static thread_local std::string name;
   Lock lock(S().mutex);
   return (name = S().failed).c_str();
+}
+int64_t MgEmulatedProgrammaticLaunches() {
+  Lock lock(S().mutex);
+  return S().programmatic_launches;
 }
 void MgEmulatedGpuRestart() {
   State& s = S();

@@ -471,7 +471,9 @@ class EmulatedCublas : public EmulatedRuntime {
 };
 
 TEST_F(EmulatedCublas, AnAlgorithmGetsWhatItWasPromised) {
-  EXPECT_EQ(Choose(1 << 20, 16), 0);
+  ASSERT_EQ(Choose(1 << 20, 16), 1);
+  EXPECT_EQ(chosen_.workspaceSize, 0u);
+  EXPECT_EQ(Multiply(data_, 0), CUBLAS_STATUS_SUCCESS);
   ASSERT_EQ(Choose(4 << 20, 16), 1);
   const size_t needs = chosen_.workspaceSize;
   EXPECT_EQ(Multiply(data_, needs), CUBLAS_STATUS_SUCCESS);

@@ -63,6 +63,7 @@ Result<std::vector<std::unique_ptr<Device>>> MakeDevices(const DeviceName& task,
       " fraction=" + std::to_string(options.per_process_gpu_memory_fraction) +
       (options.allow_growth ? " growth" : "") + (options.allow_tf32 ? " tf32" : "") +
       (options.deterministic ? " deterministic" : "") + (options.cuda_graphs ? " graphs" : "") +
+      (options.programmatic_dependent_launch ? " programmatic" : "") +
       " cache=" + options.algorithm_cache + " loading=" + LoadingOfKernels();
   for (const auto& limits : options.virtual_device_memory_mb) {
     description += " split";

@@ -53,6 +53,7 @@ class Runtime {
     MG_ASSIGN_OR_RETURN(const ptx::Kernel* const code, RegisteredKernels::Global().Code(kernel));
     launched_.insert(kernel.name);
     ptx::LaunchOptions options;
+    options.programmatic = true;  // in which no kernel may be wrong
     options.memory = [](const void* address) {
       const auto arrivals = std::as_bytes(std::span(ops::simulated::Arrivals(), cuda::kArrivals));
       const auto* const at = static_cast<const std::byte*>(address);
@@ -147,7 +148,7 @@ Status CudaStatus(int code, const char* call) {
 
 namespace monograph::emulated {
 cudaError_t LaunchKernel(const RegisteredKernel& kernel, const ptx::LaunchDims& dims, void** args,
-                         cudaStream_t) {
+                         cudaStream_t, bool) {
   return optest::Report(optest::Runtime::The().Launch(kernel, dims, args));
 }
 }  // namespace monograph::emulated
@@ -159,6 +160,9 @@ extern "C" {
 
 cudaError_t CUDARTAPI cudaGetLastError() {
   return Runtime::The().last_error.ok() ? cudaSuccess : cudaErrorLaunchFailure;
+}
+cudaError_t CUDARTAPI cudaFuncGetAttributes(cudaFuncAttributes*, const void*) {
+  return cudaErrorNotSupported;  // no stream here wants it
 }
 cudaError_t CUDARTAPI cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t) {
   if (value != 0)

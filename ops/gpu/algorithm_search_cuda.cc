@@ -1,11 +1,10 @@
 #include <cuda_runtime_api.h>
-#include <cudnn.h>
 
 #include <map>
 
 #include "base/mutex.h"
 #include "executor/gpu/cuda/error.h"
-#include "ops/gpu/cudnn_search.h"
+#include "ops/gpu/algorithm_search.h"
 
 namespace monograph::ops {
 namespace {
@@ -47,9 +46,10 @@ class Event {
 
 }  // namespace
 
-Result<std::string> SearchName(const cuda::Stream& stream, const std::string& shape) {
+Result<std::string> SearchName(const cuda::Stream& stream, const std::string& library,
+                               size_t version, const std::string& shape) {
   MG_ASSIGN_OR_RETURN(const std::string device, DeviceName(stream.device));
-  return device + " cudnn " + std::to_string(cudnnGetVersion()) +
+  return device + " " + library + " " + std::to_string(version) +
          (stream.options.allow_tf32 ? " tf32" : "") +
          (stream.options.deterministic ? " deterministic" : "") + " " + shape;
 }

@@ -1,6 +1,7 @@
 // What searches for the fastest algorithm on a GPU share.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <string>
 
@@ -9,8 +10,10 @@
 
 namespace monograph::ops {
 
-// Names a shape on this device, with these versions and options, for FoundAlgorithms.
-Result<std::string> SearchName(const cuda::Stream& stream, const std::string& shape);
+// Names a shape on this device, with this version of the library and the stream's options, for
+// FoundAlgorithms.
+Result<std::string> SearchName(const cuda::Stream& stream, const std::string& library,
+                               size_t version, const std::string& shape);
 
 // Whether a CUDA graph is being captured: nothing runs then that could be timed.
 Result<bool> Capturing(const cuda::Stream& stream);
