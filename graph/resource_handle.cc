@@ -13,14 +13,8 @@ int HandedOn(const Graph& graph, Endpoint output) {
   return first ? 0 : -1;
 }
 
-<<<<<<< HEAD
-}  // namespace
-
-const Attrs* HandleAttrs(const Graph& graph, Endpoint handle) {
-=======
 // The node that tells about the handle; -1 if it is no handle.
 NodeId Source(const Graph& graph, Endpoint handle) {
->>>>>>> h-tables
   constexpr int kMostPassed = 1000;  // each node that reads it may ask
   int input = HandedOn(graph, handle);
   for (int i = 0; input >= 0; ++i) {
@@ -33,42 +27,34 @@ NodeId Source(const Graph& graph, Endpoint handle) {
   return strings || graph.dtype(handle) == DT_RESOURCE ? handle.node : -1;
 }
 
+}  // namespace
+
+const Attrs* HandleAttrs(const Graph& graph, Endpoint handle) {
+  const NodeId source = Source(graph, handle);
+  return source < 0 ? nullptr : &graph.attrs(source);
+}
+
 PartialShape HandleShape(const Graph& graph, Endpoint handle) {
-<<<<<<< HEAD
   const Attrs* attrs = HandleAttrs(graph, handle);
   if (attrs == nullptr) return PartialShape();
   const auto shapes = attrs->GetOr<std::vector<PartialShape>>("_handle_shapes", {});
-=======
-  const NodeId source = Source(graph, handle);
-  if (source < 0) return PartialShape();
-  const Attrs& attrs = graph.attrs(source);
-  const auto shapes = attrs.GetOr<std::vector<PartialShape>>("_handle_shapes", {});
->>>>>>> h-tables
   if (shapes.size() == 1) return shapes.front();
   for (const char* name : {"shape", "element_shape", "value_shape"}) {
-    if (attrs.Find(name) != nullptr) return attrs.GetOr<PartialShape>(name, PartialShape());
+    if (attrs->Find(name) != nullptr) return attrs->GetOr<PartialShape>(name, PartialShape());
   }
   return PartialShape();
 }
 
 DType HandleDType(const Graph& graph, Endpoint handle) {
-<<<<<<< HEAD
   const Attrs* attrs = HandleAttrs(graph, handle);
   if (attrs == nullptr) return DT_INVALID;
   const auto types = attrs->GetOr<std::vector<DType>>("_handle_dtypes", {});
   return types.size() == 1 ? types.front() : attrs->GetOr<DType>("dtype", DT_INVALID);
-=======
-  const NodeId source = Source(graph, handle);
-  if (source < 0) return DT_INVALID;
-  const Attrs& attrs = graph.attrs(source);
-  const auto types = attrs.GetOr<std::vector<DType>>("_handle_dtypes", {});
-  return types.size() == 1 ? types.front() : attrs.GetOr<DType>("dtype", DT_INVALID);
 }
 
 std::string_view HandleOp(const Graph& graph, Endpoint handle) {
   const NodeId source = Source(graph, handle);
   return source < 0 ? std::string_view() : graph.op(source).name();
->>>>>>> h-tables
 }
 
 }  // namespace monograph

@@ -1,7 +1,6 @@
 // What the graph knows of the variable, of the elements of the array or of the values of the table
 // behind a handle: from its VarHandleOp, TensorArrayV3 or table's node, or from the attributes
-// `_handle_shapes` and
-// `_handle_dtypes` of an argument; also through Identity and Enter.
+// `_handle_shapes` and `_handle_dtypes` of an argument; also through Identity and Enter.
 #pragma once
 
 #include <string_view>

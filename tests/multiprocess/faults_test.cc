@@ -351,9 +351,9 @@ TEST(Faults, ALongKernelIsToldByNameInTheLogAndToWhomAwaitsItsTensorByItsEdge) {
   const LongKernel kernel(root, kWorker0);
   const Output awaits = Neg(root.WithDevice(kWorker1).WithOpName("awaits"), kernel.sum);
   auto session = cluster.Connect(graph);
-  // Minutes of work, which ends with the session.
+  // A minute of work, which ends with the session; its matrices are filled in far less than 10 s.
   std::future<Status> ended = std::async(std::launch::async, [&] {
-    return session->Run({{kernel.side, Tensor::Scalar<int32_t>(12'000)}}, {awaits}).status();
+    return session->Run({{kernel.side, Tensor::Scalar<int32_t>(8'000)}}, {awaits}).status();
   });
   const ChildProcess& computes = cluster.daemon("worker", 0);
   EXPECT_TRUE(computes.WaitForError(
@@ -388,7 +388,7 @@ TEST(Faults, InASessionOfOneProcessLongKernelsAndWaitsForQueuesAreToldByNameToo)
         std::async(std::launch::async, [&] { return (*session)->Run({}, {got}).status(); });
     const auto computes = std::async(std::launch::async, [&] {
       return (*session)
-          ->Run({{kernel.side, Tensor::Scalar<int32_t>(12'000)}}, {kernel.sum})
+          ->Run({{kernel.side, Tensor::Scalar<int32_t>(8'000)}}, {kernel.sum})
           .status();
     });
     EXPECT_EQ(computes.wait_for(12s), std::future_status::timeout);

@@ -295,8 +295,7 @@ void Network::EndLife(int host, bool told) {
       if (told && !own.ended && other.site.host != host) {
         // What the kernel sends for a process that is gone overtakes nothing and waits for nothing.
         for (Wire& wire : other.wires) wire.items.clear();
-        Push(connection, 1 - side, 0,
-             {.last = true, .why = Unavailable("connection reset by peer")}, 40);
+        Push(connection, 1 - side, 0, {.last = true, .why = Unavailable(kGone)}, 40);
       } else if (other.loop != nullptr) {
         other.loop->PostAt(Clock::now() + options_.patience, [this, connection, side] {
           MutexLock inner(mutex_);

@@ -31,6 +31,9 @@
 
 namespace monograph::simulation {
 
+// Why a connection ends whose other side's process was killed.
+inline constexpr char kGone[] = "connection reset by the end of its process";
+
 // One direction between two machines.
 struct Link {
   std::chrono::nanoseconds delay = std::chrono::microseconds(50);

@@ -27,12 +27,14 @@ namespace {
 constexpr char kMagic[] = "MGSM";
 constexpr size_t kMaxSmall = 8192;   // bytes of a payload that come with their header
 constexpr size_t kPacketBytes = 32;  // what a packet takes beside header and payload
+constexpr std::chrono::milliseconds kRetiredGrace{1000};
 
-// ---- addresses: magic host:bytes instance:u64 number:u64 hash:u64
+// ---- addresses: magic host:bytes instance:u64 number:u64 queue:u64 hash:u64
 
 struct Address {
   std::string host;
   uint64_t instance = 0, number = 0;  // `number` names the host to HostOf
+  uint64_t queue = 1;                 // into which all its peers write
 };
 
 uint64_t Hash(std::string_view bytes) {  // FNV-1a
@@ -47,6 +49,7 @@ std::string Encode(const Address& address) {
   encoder.PutBytes(address.host);
   encoder.Put(address.instance);
   encoder.Put(address.number);
+  encoder.Put(address.queue);
   encoder.Put(Hash(encoder.bytes()));
   return encoder.Take();
 }
@@ -58,6 +61,7 @@ Result<Address> Decode(std::string_view bytes) {
   address.host = decoder.GetBytes();
   address.instance = decoder.Get<uint64_t>();
   address.number = decoder.Get<uint64_t>();
+  address.queue = decoder.Get<uint64_t>();
   const auto hash = decoder.Get<uint64_t>();
   if (!ours || !decoder.ok() || !decoder.rest().empty() ||
       hash != Hash(bytes.substr(0, bytes.size() - sizeof hash)))
@@ -82,6 +86,7 @@ struct Packet {
   enum Kind { kMessage, kAnnounce, kBytes, kTaken };
   Kind kind = kMessage;
   uint64_t token = 0;  // of the link, at the side that dialled it
+  uint64_t queue = 1;  // the receiver's
   std::string header;
   std::string small;                     // of kMessage
   size_t bytes = 0;                      // of the payload
@@ -98,13 +103,18 @@ class SimTransport : public Transport {
   SimTransport(Network* network, const Site& site, MessageHandler* handler);
   ~SimTransport() override { MG_CHECK(thread_ == nullptr); }
 
-  std::string address() const override { return address_; }
+  std::string address() const override {
+    MutexLock lock(mutex_);
+    return AddressLocked();
+  }
   uint64_t HostOf(std::string_view address) const override {
     const Result<Address> decoded = Decode(address);
     return decoded.ok() ? decoded->number : 0;
   }
   Result<PeerId> Connect(std::string_view address, std::string_view name) override;
   void Disconnect(PeerId id) override;
+  Result<std::string> Renew(PeerId lost) override;
+  Status Reconnect(PeerId peer, std::string_view address) override;
   std::string Describe(PeerId id) const override;
   void Send(PeerId to, std::string_view header, Payload payload, Done done) override;
   bool DriveUntil(const std::function<bool()>& ready, Clock::time_point deadline) override {
@@ -125,16 +135,19 @@ class SimTransport : public Transport {
     Payload payload;
     Done done;
     std::shared_ptr<Transfer> transfer = {};  // once it is announced
+    uint64_t queue = 0;                       // of this transport, then
   };
   struct Arrival {
     PayloadSink sink;
     size_t bytes = 0;
+    uint64_t queue = 0;  // of this transport, through which it was announced
   };
   // To one other transport.
   struct Link : Receiver, std::enable_shared_from_this<Link> {
     enum State { kConnecting, kOpen, kLost };
     SimTransport* transport = nullptr;
     uint64_t instance = 0, token = 0;
+    uint64_t queue = 1;  // of the other side
     State state = kConnecting;
     std::string why_lost;
     int peers = 0;
@@ -157,6 +170,7 @@ class SimTransport : public Transport {
     std::string name;
     bool self = false, connected = true;
     LinkPtr link;
+    uint64_t told = 1;  // the last queue of this transport that it may know
   };
   // Callbacks that are to run, in order.
   using Later = std::vector<Loop::Work>;
@@ -181,6 +195,12 @@ class SimTransport : public Transport {
   void CancelSends(Link& link, const PeerId* peer, const Status& why, Later* later)
       MG_REQUIRES(mutex_);
   static void EndArrivals(Link& link, const Status& why, Later* later);
+  std::string AddressLocked() const MG_REQUIRES(mutex_) {
+    return Encode(
+        {network_->NameOf(site_.host), instance_, static_cast<uint64_t>(site_.host) + 1, queue_});
+  }
+  // What is still on its way through queues up to this one fails.
+  void Abandon(uint64_t queue, const std::string& lost);
   void CloseLink(const LinkPtr& link, const Status& why, Later* later) MG_REQUIRES(mutex_);
   void CountReceived(size_t bytes) MG_EXCLUDES(mutex_);
   Status LostTo(const Link& link, PeerId peer) const MG_REQUIRES(mutex_);
@@ -189,7 +209,6 @@ class SimTransport : public Transport {
   const Site site_;
   MessageHandler* const handler_;
   const uint64_t instance_;
-  std::string address_;
   std::shared_ptr<Loop> loop_;
 
   mutable Mutex mutex_;
@@ -197,6 +216,8 @@ class SimTransport : public Transport {
   std::map<uint64_t, LinkPtr> links_ MG_GUARDED_BY(mutex_);  // by instance
   // Instances that were disconnected and not connected again: they cannot open a link.
   std::set<uint64_t> gone_ MG_GUARDED_BY(mutex_);
+  uint64_t queue_ MG_GUARDED_BY(mutex_) = 1;
+  uint64_t blocked_ MG_GUARDED_BY(mutex_) = 0;  // nothing comes through queues up to this one
   bool closed_ MG_GUARDED_BY(mutex_) = false;
   TransportStats stats_ MG_GUARDED_BY(mutex_);
   std::unique_ptr<LoopThread> thread_;
@@ -209,7 +230,6 @@ SimTransport::SimTransport(Network* network, const Site& site, MessageHandler* h
       instance_(network->Random(UINT64_MAX) + 1),
       thread_(std::make_unique<LoopThread>("mg-sim-data")) {
   loop_ = thread_->loop();
-  address_ = Encode({network->NameOf(site.host), instance_, static_cast<uint64_t>(site.host) + 1});
   // False on a machine that has been crashed: then it is reached by nobody.
   (void)network_->Listen(site_, PortOf(instance_), loop_,
                          [this](const std::any& hello, Network::End end) {
@@ -233,7 +253,7 @@ Result<PeerId> SimTransport::Connect(std::string_view bytes, std::string_view na
   if (closed_)
     return Cancelled("cannot connect to " + std::string(name) + ": the transport is closed");
   const auto id = static_cast<PeerId>(peers_.size());
-  peers_.push_back({std::string(name), address->instance == instance_, true, nullptr});
+  peers_.push_back({std::string(name), address->instance == instance_, true, nullptr, queue_});
   if (peers_.back().self) return id;
   gone_.erase(address->instance);
   LinkPtr& link = links_[address->instance];
@@ -243,6 +263,7 @@ Result<PeerId> SimTransport::Connect(std::string_view bytes, std::string_view na
     link->transport = this;
     link->instance = address->instance;
   }
+  link->queue = std::max(link->queue, address->queue);
   ++link->peers;
   peers_.back().link = link;
   if (made && instance_ < address->instance) {
@@ -267,6 +288,57 @@ void SimTransport::Disconnect(PeerId id) {
     if (--link->peers == 0) {
       gone_.insert(link->instance);
       CloseLink(link, why, &later);
+    }
+  }
+  Run(std::move(later));
+}
+
+Result<std::string> SimTransport::Renew(PeerId lost) {
+  MutexLock lock(mutex_);
+  if (closed_) return Cancelled("the transport is closed");
+  if (lost < peers_.size() && !peers_[lost].self && peers_[lost].told == queue_) {
+    (void)loop_->PostAt(Clock::now() + kRetiredGrace,
+                        [this, queue = queue_, name = peers_[lost].name] { Abandon(queue, name); });
+    ++queue_;
+  }
+  return AddressLocked();
+}
+
+Status SimTransport::Reconnect(PeerId id, std::string_view bytes) {
+  const Result<Address> address = Decode(bytes);
+  if (!address.ok()) return address.status();
+  MutexLock lock(mutex_);
+  if (closed_ || id >= peers_.size()) return Cancelled("the transport is closed");
+  Peer& peer = peers_[id];
+  peer.told = queue_;
+  if (peer.link == nullptr) return Status();
+  if (peer.link->instance != address->instance)
+    return InvalidArgument("the address is that of another transport");
+  peer.link->queue = address->queue;
+  return Status();
+}
+
+void SimTransport::Abandon(uint64_t queue, const std::string& lost) {
+  Later later;
+  {
+    MutexLock lock(mutex_);
+    const Status why = TaskLost(lost, "held up by " + lost);
+    for (const auto& [instance, link] : links_) {
+      std::erase_if(link->transfers, [&](auto& entry) {
+        Sending& sending = entry.second;
+        if (sending.queue > queue) return false;
+        MutexLock transfer(sending.transfer->mutex);
+        sending.transfer->given_up = true;
+        sending.transfer->payload = {};
+        Complete(std::move(sending.done), why, &later);
+        return true;
+      });
+      std::erase_if(link->arrivals, [&](auto& entry) {
+        Arrival& arrival = entry.second;
+        if (arrival.queue > queue) return false;
+        if (arrival.sink.data != nullptr) Complete(std::move(arrival.sink.done), why, &later);
+        return true;
+      });
     }
   }
   Run(std::move(later));
@@ -381,7 +453,7 @@ void SimTransport::SendLocked(PeerId to, std::string_view header, Payload payloa
 }
 
 void SimTransport::Transmit(Link& link, Sending sending, Later* later) {
-  Packet packet{.token = link.token, .header = std::move(sending.header)};
+  Packet packet{.token = link.token, .queue = link.queue, .header = std::move(sending.header)};
   const size_t size = kPacketBytes + packet.header.size();
   packet.bytes = sending.payload.bytes;
   if (packet.bytes <= kMaxSmall) {
@@ -394,6 +466,7 @@ void SimTransport::Transmit(Link& link, Sending sending, Later* later) {
   packet.kind = Packet::kAnnounce;
   packet.transfer = id;
   sending.transfer = std::make_shared<Transfer>(site_);
+  sending.queue = queue_;
   {
     MutexLock transfer(sending.transfer->mutex);
     sending.transfer->payload = std::move(sending.payload);
@@ -401,6 +474,7 @@ void SimTransport::Transmit(Link& link, Sending sending, Later* later) {
   const size_t bytes = packet.bytes;
   const Packet content{.kind = Packet::kBytes,
                        .token = link.token,
+                       .queue = link.queue,
                        .bytes = bytes,
                        .transfer = id,
                        .large = sending.transfer};
@@ -453,6 +527,8 @@ void SimTransport::Ended(const LinkPtr& link, const Status& why) {
   {
     MutexLock lock(mutex_);
     if (link->state != Link::kLost) Lose(*link, why.message(), &later);
+    // A process that was killed in the middle of a write.
+    if (why.message() == kGone && network_->Random(2) == 0) blocked_ = queue_;
   }
   Run(std::move(later));
 }
@@ -474,7 +550,7 @@ void SimTransport::Arrived(const LinkPtr& link, const Packet& packet) {
   bool same = false;
   {
     MutexLock lock(mutex_);
-    if (link->state == Link::kLost) return;
+    if (link->state == Link::kLost || packet.queue <= blocked_) return;
     same = packet.token == link->token;
   }
   // What is replayed is of another link. Whole messages get through, for the layers above to
@@ -514,7 +590,7 @@ void SimTransport::Arrived(const LinkPtr& link, const Packet& packet) {
 
 void SimTransport::Announced(const LinkPtr& link, const Packet& packet) {
   CountReceived(packet.header.size() + packet.bytes);
-  Arrival arrival{handler_->OnMessage(packet.header, packet.bytes), packet.bytes};
+  Arrival arrival{handler_->OnMessage(packet.header, packet.bytes), packet.bytes, packet.queue};
   std::shared_ptr<Transfer> bytes;
   MutexLock lock(mutex_);
   if (link->state == Link::kLost) {
@@ -563,8 +639,9 @@ void SimTransport::TakeBytes(const LinkPtr& link, uint64_t id,
   }
   if (!given_up) {
     MutexLock lock(mutex_);
-    link->end.Send(Packet{.kind = Packet::kTaken, .token = link->token, .transfer = id},
-                   kPacketBytes);
+    link->end.Send(
+        Packet{.kind = Packet::kTaken, .token = link->token, .queue = link->queue, .transfer = id},
+        kPacketBytes);
   }
   if (arrival.sink.data != nullptr)
     arrival.sink.done(given_up ? Unavailable("the sender has given it up") : Status());
