@@ -697,7 +697,8 @@ class ExportKernel : public Kernel {
                             part.dtype == DT_INT32 || part.dtype == DT_INT64;
       for (size_t i = 0; i < part.width(); ++i) {
         const char* const element = key.data() + i * bytes;
-        uint64_t number = has_sign && element[bytes - 1] < 0 ? ~uint64_t{0} : 0;
+        uint64_t number = 0;
+        if (has_sign && static_cast<signed char>(element[bytes - 1]) < 0) number = ~number;
         std::memcpy(&number, element, bytes);
         hashes.push_back(number);
       }

@@ -105,7 +105,8 @@ bool DrawLengths(Looks* looks, int64_t size, int64_t count, PhiloxWords words, i
 bool DrawLengthsByShift(Looks* looks, int64_t size, int64_t count, PhiloxWords words,
                         int64_t* lengths) {
   const double ratio = static_cast<double>(size) / static_cast<double>(count);
-  const auto k = static_cast<double>(size / count);
+  const int64_t shorter = size / count;
+  const auto k = static_cast<double>(shorter);
   const double most = std::min((k + 2) / ratio - 1, (static_cast<double>(size) + 1 - k) / ratio -
                                                         (static_cast<double>(count) - 1));
   const uint32_t first = words.Next(), second = words.Next();

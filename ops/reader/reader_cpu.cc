@@ -198,9 +198,9 @@ class Reader : public Resource, public std::enable_shared_from_this<Reader> {
     std::string_view last;
     wire_format::Reader in(state);
     while (!in.done()) {
-      const uint64_t tag = in.Tag();
-      if ((tag & 7) == 0 && tag >> 3 <= 3) {
-        counts[(tag >> 3) - 1] = static_cast<int64_t>(in.Varint());
+      const uint64_t tag = in.Tag(), field = tag >> 3;  // 0 where there is no tag
+      if ((tag & 7) == 0 && field >= 1 && field <= 3) {
+        counts[field - 1] = static_cast<int64_t>(in.Varint());
       } else if (tag == (4 << 3 | 2)) {
         in.Bytes(&last);
       } else {

@@ -181,7 +181,7 @@ TEST_F(ReaderTest, AReaderOfWholeFilesHasAState) {
     EXPECT_EQ(state(), read_once);
     // What cannot be a state resets the reader.
     for (const std::string& bytes :
-         {"junk"s, "\x08"s, "\x08\x05\x10\x04\x18\x07"s, "\x22\xff\xff\xff\xff\x0f"s,
+         {"junk"s, "\0\x05"s, "\x08"s, "\x08\x05\x10\x04\x18\x07"s, "\x22\xff\xff\xff\xff\x0f"s,
           "\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"s}) {
       EXPECT_TRUE(restore(read_once).ok());
       EXPECT_EQ(restore(bytes).code(), Code::kInvalidArgument) << bytes;

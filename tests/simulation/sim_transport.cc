@@ -147,7 +147,7 @@ class SimTransport : public Transport {
     enum State { kConnecting, kOpen, kLost };
     SimTransport* transport = nullptr;
     uint64_t instance = 0, token = 0;
-    uint64_t queue = 1;  // of the other side
+    uint64_t to_queue = 1;  // of the other side
     State state = kConnecting;
     std::string why_lost;
     int peers = 0;
@@ -263,7 +263,7 @@ Result<PeerId> SimTransport::Connect(std::string_view bytes, std::string_view na
     link->transport = this;
     link->instance = address->instance;
   }
-  link->queue = std::max(link->queue, address->queue);
+  link->to_queue = std::max(link->to_queue, address->queue);
   ++link->peers;
   peers_.back().link = link;
   if (made && instance_ < address->instance) {
@@ -314,7 +314,7 @@ Status SimTransport::Reconnect(PeerId id, std::string_view bytes) {
   if (peer.link == nullptr) return Status();
   if (peer.link->instance != address->instance)
     return InvalidArgument("the address is that of another transport");
-  peer.link->queue = address->queue;
+  peer.link->to_queue = address->queue;
   return Status();
 }
 
@@ -453,7 +453,7 @@ void SimTransport::SendLocked(PeerId to, std::string_view header, Payload payloa
 }
 
 void SimTransport::Transmit(Link& link, Sending sending, Later* later) {
-  Packet packet{.token = link.token, .queue = link.queue, .header = std::move(sending.header)};
+  Packet packet{.token = link.token, .queue = link.to_queue, .header = std::move(sending.header)};
   const size_t size = kPacketBytes + packet.header.size();
   packet.bytes = sending.payload.bytes;
   if (packet.bytes <= kMaxSmall) {
@@ -474,7 +474,7 @@ void SimTransport::Transmit(Link& link, Sending sending, Later* later) {
   const size_t bytes = packet.bytes;
   const Packet content{.kind = Packet::kBytes,
                        .token = link.token,
-                       .queue = link.queue,
+                       .queue = link.to_queue,
                        .bytes = bytes,
                        .transfer = id,
                        .large = sending.transfer};
@@ -640,7 +640,8 @@ void SimTransport::TakeBytes(const LinkPtr& link, uint64_t id,
   if (!given_up) {
     MutexLock lock(mutex_);
     link->end.Send(
-        Packet{.kind = Packet::kTaken, .token = link->token, .queue = link->queue, .transfer = id},
+        Packet{
+            .kind = Packet::kTaken, .token = link->token, .queue = link->to_queue, .transfer = id},
         kPacketBytes);
   }
   if (arrival.sink.data != nullptr)
