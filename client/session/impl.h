@@ -59,6 +59,7 @@ class Session::Impl : public StepClient {
   // How long a step that is to begin waits until those that are left have renewed what a lost task
   // may have left blocked.
   static constexpr std::chrono::milliseconds kRenewGrace{1000};
+  static constexpr std::chrono::milliseconds kSuspectedFor{2000};
   // How long a step whose transfer broke off waits to learn which task was lost, and how often it
   // looks whether none is.
   static constexpr std::chrono::milliseconds kCauseGrace{1000}, kCauseLook{20};
@@ -216,6 +217,15 @@ class Session::Impl : public StepClient {
   // the other.
   void Renew();
   void RenewAfter(int lost) MG_EXCLUDES(mutex_);
+  // A step under way, between parts that were connected anew, may await what was held up, and
+  // nobody can tell: it has kSuspectedFor to end by itself.
+  struct Suspects {
+    Clock::time_point until;
+    Status why;
+    std::vector<uint64_t> steps;  // their last ids
+  };
+  void SuspectLocked(int lost, const std::vector<int>& renewed) MG_REQUIRES(mutex_);
+  void EndSuspects(const Suspects& suspects) MG_EXCLUDES(mutex_);
   // A step that is to begin waits for that, for a moment.
   void AwaitRenewal(Clock::time_point deadline);
   void EndRenewer();
@@ -245,6 +255,7 @@ class Session::Impl : public StepClient {
   // Of the tasks' transports, then of this process's own; empty until all are connected.
   std::vector<std::string> addresses_ MG_GUARDED_BY(mutex_);
   std::deque<int> to_renew_ MG_GUARDED_BY(mutex_);  // lost tasks, the first being dealt with
+  std::deque<Suspects> suspects_ MG_GUARDED_BY(mutex_);
   bool renewer_ends_ MG_GUARDED_BY(mutex_) = false;
   CondVar renewals_;
   std::thread renewer_;

@@ -90,14 +90,47 @@ void Session::Impl::OnTaskLost(int task, const Status& why) {
 void Session::Impl::Renew() {
   MutexLock lock(mutex_);
   const auto more = [this]() MG_REQUIRES(mutex_) { return renewer_ends_ || !to_renew_.empty(); };
-  for (renewals_.Wait(mutex_, more); !to_renew_.empty(); renewals_.Wait(mutex_, more)) {
-    const int lost = to_renew_.front();
-    lock.Unlock();
-    RenewAfter(lost);
-    lock.Lock();
-    to_renew_.pop_front();
-    slot_free_.NotifyAll();
+  while (!renewer_ends_) {
+    if (!to_renew_.empty()) {
+      const int lost = to_renew_.front();
+      lock.Unlock();
+      RenewAfter(lost);
+      lock.Lock();
+      to_renew_.pop_front();
+      slot_free_.NotifyAll();
+    } else if (suspects_.empty()) {
+      renewals_.Wait(mutex_, more);
+    } else if (!renewals_.WaitUntil(mutex_, suspects_.front().until, more)) {
+      const Suspects suspects = std::move(suspects_.front());
+      suspects_.pop_front();
+      lock.Unlock();
+      EndSuspects(suspects);
+      lock.Lock();
+    }
   }
+}
+
+void Session::Impl::SuspectLocked(int lost, const std::vector<int>& renewed) {
+  Suspects suspects{
+      .until = Clock::now() + kSuspectedFor,
+      .why = TaskLost(TaskName(lost), TaskName(lost) + " was lost in shared memory and may hold "
+                                                       "up what the step waits for"),
+      .steps = {}};
+  for (const StepInFlight* const flight : steps_.All()) {
+    const auto& parts = flight->prepared->parts;
+    const auto between = std::count_if(parts.begin(), parts.end(), [&](const auto& part) {
+      return std::find(renewed.begin(), renewed.end(), part.peer) != renewed.end();
+    });
+    if (between > 1) suspects.steps.push_back(flight->steps.last);
+  }
+  if (!suspects.steps.empty()) suspects_.push_back(std::move(suspects));
+}
+
+void Session::Impl::EndSuspects(const Suspects& suspects) {
+  FailSteps(suspects.why, [&](const StepInFlight& flight) {
+    return std::find(suspects.steps.begin(), suspects.steps.end(), flight.steps.last) !=
+           suspects.steps.end();
+  });
 }
 
 void Session::Impl::RenewAfter(int lost) {
@@ -112,13 +145,14 @@ void Session::Impl::RenewAfter(int lost) {
   for (int task = 0; task < static_cast<int>(cluster_->tasks().size()); ++task) {
     if (task != lost && cluster_->status(task).ok()) living.push_back(task);
   }
-  bool changed = false;
+  std::vector<int> renewed;
   Status failed;
-  const auto take = [&](size_t of, const Result<std::string>& address) {
+  const auto take = [&](int peer, const Result<std::string>& address) {
+    std::string& known = peer == kSelf ? addresses.back() : addresses[static_cast<size_t>(peer)];
     failed.Update(address.status());
-    if (!address.ok() || *address == addresses[of]) return;
-    addresses[of] = *address;
-    changed = true;
+    if (!address.ok() || *address == known) return;
+    known = *address;
+    renewed.push_back(peer);
   };
   const auto call = [&](std::string_view method, const auto& request_for) {
     std::vector<std::pair<int, std::string>> requests;
@@ -126,7 +160,7 @@ void Session::Impl::RenewAfter(int lost) {
       requests.emplace_back(task, request_for(task).SerializeAsString());
     return cluster_->Call(method, std::move(requests), kControlTimeout);
   };
-  take(addresses.size() - 1, worker_->DropPeer(id_, TaskName(lost)));
+  take(kSelf, worker_->DropPeer(id_, TaskName(lost)));
   const std::vector<Result<std::string>> dropped = call("DropPeer", [&](int) {
     wire::DropPeerRequest request;
     request.set_session(id_);
@@ -135,17 +169,16 @@ void Session::Impl::RenewAfter(int lost) {
   });
   for (size_t i = 0; i < living.size(); ++i) {
     wire::DropPeerResponse response;
-    const size_t of = static_cast<size_t>(living[i]);
     if (!dropped[i].ok()) {
       failed.Update(dropped[i].status());
     } else if (!response.ParseFromString(*dropped[i])) {
       failed.Update(Internal("malformed answer to DropPeer from " + TaskName(living[i])));
     } else {
-      take(of, response.transport_address());
+      take(living[i], response.transport_address());
     }
   }
   if (!connected) return;
-  if (changed) {
+  if (!renewed.empty()) {
     std::vector<PeerSpec> all;
     for (const int task : living)
       all.push_back({TaskName(task), addresses[static_cast<size_t>(task)]});
@@ -166,6 +199,7 @@ void Session::Impl::RenewAfter(int lost) {
   }
   MutexLock lock(mutex_);
   addresses_ = std::move(addresses);
+  SuspectLocked(lost, renewed);
   if (failed.ok()) {
     shares_memory_[static_cast<size_t>(lost)] = false;
   } else if (!closed_) {

@@ -148,6 +148,7 @@ class SimTransport : public Transport {
     SimTransport* transport = nullptr;
     uint64_t instance = 0, token = 0;
     uint64_t to_queue = 1;  // of the other side
+    uint64_t told = 1;      // the last queue of this side that the other may know
     State state = kConnecting;
     std::string why_lost;
     int peers = 0;
@@ -170,7 +171,7 @@ class SimTransport : public Transport {
     std::string name;
     bool self = false, connected = true;
     LinkPtr link;
-    uint64_t told = 1;  // the last queue of this transport that it may know
+    uint64_t told = 1;  // as Link's, also when that is closed
   };
   // Callbacks that are to run, in order.
   using Later = std::vector<Loop::Work>;
@@ -199,7 +200,11 @@ class SimTransport : public Transport {
     return Encode(
         {network_->NameOf(site_.host), instance_, static_cast<uint64_t>(site_.host) + 1, queue_});
   }
-  // What is still on its way through queues up to this one fails.
+  // What is still on its way through queues before this one fails in a moment.
+  void RetireLocked() MG_REQUIRES(mutex_) {
+    (void)loop_->PostAt(Clock::now() + kRetiredGrace,
+                        [this, queue = queue_ - 1, lost = lost_] { Abandon(queue, lost); });
+  }
   void Abandon(uint64_t queue, const std::string& lost);
   void CloseLink(const LinkPtr& link, const Status& why, Later* later) MG_REQUIRES(mutex_);
   void CountReceived(size_t bytes) MG_EXCLUDES(mutex_);
@@ -217,6 +222,7 @@ class SimTransport : public Transport {
   // Instances that were disconnected and not connected again: they cannot open a link.
   std::set<uint64_t> gone_ MG_GUARDED_BY(mutex_);
   uint64_t queue_ MG_GUARDED_BY(mutex_) = 1;
+  std::string lost_ MG_GUARDED_BY(mutex_);      // for whose sake there is another queue
   uint64_t blocked_ MG_GUARDED_BY(mutex_) = 0;  // nothing comes through queues up to this one
   bool closed_ MG_GUARDED_BY(mutex_) = false;
   TransportStats stats_ MG_GUARDED_BY(mutex_);
@@ -264,6 +270,7 @@ Result<PeerId> SimTransport::Connect(std::string_view bytes, std::string_view na
     link->instance = address->instance;
   }
   link->to_queue = std::max(link->to_queue, address->queue);
+  link->told = queue_;
   ++link->peers;
   peers_.back().link = link;
   if (made && instance_ < address->instance) {
@@ -297,9 +304,9 @@ Result<std::string> SimTransport::Renew(PeerId lost) {
   MutexLock lock(mutex_);
   if (closed_) return Cancelled("the transport is closed");
   if (lost < peers_.size() && !peers_[lost].self && peers_[lost].told == queue_) {
-    (void)loop_->PostAt(Clock::now() + kRetiredGrace,
-                        [this, queue = queue_, name = peers_[lost].name] { Abandon(queue, name); });
+    lost_ = peers_[lost].name;
     ++queue_;
+    RetireLocked();
   }
   return AddressLocked();
 }
@@ -314,7 +321,9 @@ Status SimTransport::Reconnect(PeerId id, std::string_view bytes) {
   if (peer.link == nullptr) return Status();
   if (peer.link->instance != address->instance)
     return InvalidArgument("the address is that of another transport");
+  if (peer.link->told != queue_) RetireLocked();
   peer.link->to_queue = address->queue;
+  peer.link->told = queue_;
   return Status();
 }
 
@@ -324,21 +333,29 @@ void SimTransport::Abandon(uint64_t queue, const std::string& lost) {
     MutexLock lock(mutex_);
     const Status why = TaskLost(lost, "held up by " + lost);
     for (const auto& [instance, link] : links_) {
-      std::erase_if(link->transfers, [&](auto& entry) {
-        Sending& sending = entry.second;
-        if (sending.queue > queue) return false;
-        MutexLock transfer(sending.transfer->mutex);
-        sending.transfer->given_up = true;
-        sending.transfer->payload = {};
+      for (auto entry = link->transfers.begin(); entry != link->transfers.end();) {
+        Sending& sending = entry->second;
+        if (sending.queue > queue) {
+          ++entry;
+          continue;
+        }
+        {
+          MutexLock transfer(sending.transfer->mutex);
+          sending.transfer->given_up = true;
+          sending.transfer->payload = {};
+        }
         Complete(std::move(sending.done), why, &later);
-        return true;
-      });
-      std::erase_if(link->arrivals, [&](auto& entry) {
-        Arrival& arrival = entry.second;
-        if (arrival.queue > queue) return false;
+        entry = link->transfers.erase(entry);
+      }
+      for (auto entry = link->arrivals.begin(); entry != link->arrivals.end();) {
+        Arrival& arrival = entry->second;
+        if (arrival.queue > queue) {
+          ++entry;
+          continue;
+        }
         if (arrival.sink.data != nullptr) Complete(std::move(arrival.sink.done), why, &later);
-        return true;
-      });
+        entry = link->arrivals.erase(entry);
+      }
     }
   }
   Run(std::move(later));
@@ -466,7 +483,7 @@ void SimTransport::Transmit(Link& link, Sending sending, Later* later) {
   packet.kind = Packet::kAnnounce;
   packet.transfer = id;
   sending.transfer = std::make_shared<Transfer>(site_);
-  sending.queue = queue_;
+  sending.queue = link.told;
   {
     MutexLock transfer(sending.transfer->mutex);
     sending.transfer->payload = std::move(sending.payload);
@@ -527,8 +544,9 @@ void SimTransport::Ended(const LinkPtr& link, const Status& why) {
   {
     MutexLock lock(mutex_);
     if (link->state != Link::kLost) Lose(*link, why.message(), &later);
-    // A process that was killed in the middle of a write.
-    if (why.message() == kGone && network_->Random(2) == 0) blocked_ = queue_;
+    // A process that was killed in the middle of a write, to the last queue that it knew.
+    if (why.message() == kGone && network_->Random(2) == 0)
+      blocked_ = std::max(blocked_, link->told);
   }
   Run(std::move(later));
 }

@@ -140,7 +140,7 @@ void Unlink(T*& first, T* item) {
 struct Endpoint {
   std::string name;     // of the first peer that was connected by it
   std::string address;  // UCX's, of the other worker
-  const UcxWorker* worker = nullptr;
+  UcxWorker* worker = nullptr;
   ucp_ep_h handle = nullptr;  // nullptr: closed
   bool watched = false;       // by UCX (UCP_ERR_HANDLING_MODE_PEER), which excludes shared memory
   bool lost = false;          // UCX says that the connection has broken off
@@ -265,6 +265,8 @@ class UcxTransport : public Transport, private Driven {
 
   Result<std::unique_ptr<UcxWorker>> OpenWorker();
   void Use(std::unique_ptr<UcxWorker> worker) MG_REQUIRES(lock_);
+  // What goes by it has a moment from now on.
+  void Retire(UcxWorker* worker) MG_REQUIRES(lock_);
   void SubmitAll() MG_REQUIRES(lock_);
   void Submit(SendContext* context) MG_REQUIRES(lock_);
   // Done comes from the driver, later.
@@ -420,6 +422,14 @@ void UcxTransport::Use(std::unique_ptr<UcxWorker> worker) {
   worker_ = worker.get();
   event_fd_.store(worker->event_fd, std::memory_order_relaxed);
   workers_.push_back(std::move(worker));
+  needs_drive_ = true;
+}
+
+void UcxTransport::Retire(UcxWorker* worker) {
+  const bool in_use = worker->until == Clock::time_point();
+  worker->until = Clock::now() + kRetiredGrace;
+  if (in_use || std::exchange(worker->silent, false))
+    retired_.fetch_add(1, std::memory_order_relaxed);
   needs_drive_ = true;
 }
 
@@ -599,8 +609,7 @@ Result<std::string> UcxTransport::Renew(PeerId lost) {
   }
   if (peers_[lost]->told == worker_) {
     worker_->lost = peers_[lost]->name;
-    worker_->until = Clock::now() + kRetiredGrace;
-    retired_.fetch_add(1, std::memory_order_relaxed);
+    Retire(worker_);
     Use(std::move(worker));
   } else {  // another thread was faster
     ucp_worker_destroy(worker->handle);
@@ -621,6 +630,8 @@ Status UcxTransport::Reconnect(PeerId id, std::string_view address) {
   peer.told = worker_;
   if (peer.self || !peer.connected) return Status();
   SubmitAll();
+  // What was sent up to now goes by that worker, which may have fallen silent.
+  if (peer.endpoint->worker != worker_) Retire(peer.endpoint->worker);
   bool no_way = false;
   MG_ASSIGN_OR_RETURN(peer.endpoint, EndpointTo(*decoded, peer.name, &no_way));
   return Status();
@@ -814,7 +825,7 @@ bool UcxTransport::CheckGrace() {
   return false;
 }
 
-// The workers that are no longer in use: what they still bring, and the end of their time.
+// The workers that were retired: what they still bring, and the end of their time.
 bool UcxTransport::PollRetired() {
   bool any = false;
   for (size_t i = 0; i + 1 < workers_.size(); ++i) {  // callbacks may add one
