@@ -31,7 +31,7 @@ uint64_t KeyOf(std::string_view id) { return Fnv1a(id) | 1; }
 }  // namespace
 
 void GpuMembers::Thread() {
-  (void)device_.driver().Enter();  // if it fails, so does the first launch, which reports it
+  (void)device_.driver().Enter();  // if it fails, so does Connect or a launch, which report it
   auto stopped_at = Clock::time_point::max();
   MutexLock lock(mutex_);
   for (;;) {
@@ -268,6 +268,7 @@ Status GpuMembers::Connect(MemberOperation& op) {
   if (joins) {
     if (agreed.id.empty())
       return Aborted(name + ": its GPUs are connected anew in the next step").AsDerived();
+    MG_RETURN_IF_ERROR(device_.driver().Enter());  // NCCL joins with the thread's device
     MG_ASSIGN_OR_RETURN(auto joined,
                         device_.driver().communicators()->Join(agreed.id, op.rank, op.size()));
     auto connection = std::make_shared<Connection>();

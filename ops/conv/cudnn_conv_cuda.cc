@@ -220,7 +220,6 @@ class ConvPlan {
     if (const auto kept =
             FoundAlgorithms::Global().Look(stream.options.algorithm_cache, kFamily, what)) {
       const Result<Choice> known = Choice::Parse(*kept);
-      if (known.ok() && known->engine == Choice::kNone) return made;
       if (known.ok() && made->Take(stream, *known).ok()) return made;
     }
     MG_RETURN_IF_ERROR(made->Search(c, stream, call, what));
@@ -322,10 +321,13 @@ class ConvPlan {
       }
       if (!timed || ++tried >= kCandidates) break;
     }
-    if (!plan_.plan.valid()) Refused(call, what, why);
-    if (timed || stream.options.deterministic)
+    // What was refused may have been refused for a reason that passes, such as a lack of memory.
+    if (!plan_.plan.valid()) {
+      Refused(call, what, why);
+    } else if (timed || stream.options.deterministic) {
       FoundAlgorithms::Global().Keep(stream.options.algorithm_cache, kFamily, what,
                                      best.ToString());
+    }
     return Status();
   }
 

@@ -281,6 +281,45 @@ TEST_F(GpuFailures, WhatALibraryRefusesToComputeGoesAnotherWayAndTheLogSaysSo) {
   }
 }
 
+// The first step of a convolution describes it to cuDNN, by hundreds of calls.
+TEST_F(GpuFailures, WhatCudnnRefusesToDescribeGoesAnotherWayAndIsAskedAnew) {
+  Build(examples::MnistCnn{.side = 8, .conv1 = 2, .conv2 = 2, .fc = 4, .classes = 3, .dropout = 0}
+            .Training(),
+        {2, 64}, Adam(0.01));
+  const auto step = [&](const std::string& what) {
+    const Result<Tensor> loss = Run();
+    ASSERT_TRUE(loss.ok()) << what << ": " << loss.status();
+    EXPECT_NEAR(*std::as_const(*loss).data<float>(), *std::as_const(losses_[1]).data<float>(),
+                1e-4f)
+        << what;
+  };
+  constexpr int kNotSupported = 3000;
+  int said = 0;
+  const auto run = [&](const std::string& what) {
+    ::testing::internal::CaptureStderr();
+    step(what);
+    const std::string log = ::testing::internal::GetCapturedStderr();
+    return log.find("a slower way takes its place") != std::string::npos;
+  };
+  for (const char* call : {"cudnnBackendCreateDescriptor", "cudnnBackendSetAttribute",
+                           "cudnnBackendGetAttribute", "cudnnBackendFinalize"}) {
+    int failed = 0;
+    for (int64_t number = 1; number < 10'000 && !HasFailure(); number = number * 4 / 3 + 1) {
+      Open(/*cuda_graphs=*/true);
+      failures_.FailAt(number, kNotSupported, call);
+      said += run(call + (" " + std::to_string(number)));
+      const bool came = !failures_.Failed().empty();
+      failures_.Stop();
+      if (!came) break;
+      ++failed;
+    }
+    EXPECT_GE(failed, 4) << call;
+  }
+  EXPECT_GE(said, 2);
+  Open(/*cuda_graphs=*/true);
+  EXPECT_FALSE(run("after all of these"));
+}
+
 TEST_F(GpuFailures, SeparateBlocksChangeNoBit) {
   Build(examples::MnistCnn{.side = 8, .conv1 = 2, .conv2 = 2, .fc = 4, .classes = 3, .dropout = 0}
             .Training(),

@@ -102,7 +102,7 @@ class NcclCommunicator : public Communicator {
   Result<bool> Ready() override {
     if (comm_ == nullptr) return Aborted("the communicator was aborted");
     ncclResult_t state = ncclSuccess;
-    MG_NCCL_RETURN_IF_ERROR(Nccl().async_error(comm_, &state));
+    MG_RETURN_IF_ERROR(NcclStatus(Nccl().async_error(comm_, &state), "ncclCommGetAsyncError"));
     if (state == ncclInProgress) return false;
     if (const Status status = NcclStatus(state, "NCCL, by ncclCommGetAsyncError,"); !status.ok())
       return Explained(status);
@@ -171,7 +171,7 @@ class NcclCommunicators : public Communicators {
 
   Result<std::string> NewId() override {
     ncclUniqueId id;
-    MG_NCCL_RETURN_IF_ERROR(Nccl().get_unique_id(&id));
+    MG_RETURN_IF_ERROR(NcclStatus(Nccl().get_unique_id(&id), "ncclGetUniqueId"));
     return std::string(id.internal, sizeof id.internal);
   }
   bool any_order() const override { return any_order_; }

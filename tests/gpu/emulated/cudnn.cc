@@ -242,6 +242,13 @@ cudnnBackendDescriptor_t Gpu() {
   return gpu;
 }
 
+// What is described takes many calls.
+#define MAY_FAIL(call)                                                \
+  do {                                                                \
+    if (const int wanted = emulated::NamedFailure(call); wanted != 0) \
+      return static_cast<cudnnStatus_t>(wanted);                      \
+  } while (false)
+
 cudnnStatus_t TellGpu(cudnnBackendDescriptor_t handle, cudnnBackendAttributeName_t name) {
   const cudnnBackendDescriptor_t gpu = Gpu();
   return REAL(cudnnBackendSetAttribute)(handle, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &gpu);
@@ -275,6 +282,7 @@ cudnnStatus_t cudnnGetStream(cudnnHandle_t handle, cudaStream_t* stream) {
 
 cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t type,
                                            cudnnBackendDescriptor_t* made) {
+  MAY_FAIL("cudnnBackendCreateDescriptor");
   return REAL(cudnnBackendCreateDescriptor)(type, made);
 }
 cudnnStatus_t cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t handle) {
@@ -290,6 +298,7 @@ cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t handle,
                                        cudnnBackendAttributeName_t name,
                                        cudnnBackendAttributeType_t type, int64_t count,
                                        const void* values) {
+  MAY_FAIL("cudnnBackendSetAttribute");
   if (type == CUDNN_TYPE_HANDLE)
     return name == CUDNN_ATTR_EXECUTION_PLAN_HANDLE
                ? TellGpu(handle, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP)
@@ -326,6 +335,7 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const handle,
                                        cudnnBackendAttributeName_t name,
                                        cudnnBackendAttributeType_t type, int64_t most,
                                        int64_t* count, void* values) {
+  MAY_FAIL("cudnnBackendGetAttribute");
   const cudnnStatus_t status =
       REAL(cudnnBackendGetAttribute)(handle, name, type, most, count, values);
   if (status == CUDNN_STATUS_SUCCESS && name == CUDNN_ATTR_ENGINEHEUR_RESULTS) {
@@ -338,6 +348,7 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const handle,
   return status;
 }
 cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t handle) {
+  MAY_FAIL("cudnnBackendFinalize");
   const cudnnStatus_t status = REAL(cudnnBackendFinalize)(handle);
   if (status != CUDNN_STATUS_SUCCESS) return status;
   std::lock_guard lock(mutex);

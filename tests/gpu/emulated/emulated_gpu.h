@@ -27,6 +27,8 @@ bool IsLost();
 
 // The code with which a test wants the call to fail (injected_failures.h); 0: it does not.
 int InjectedFailure(const char* call);
+// The same for calls that only count where a test names them.
+int NamedFailure(const char* call);
 
 // For what is to be late, each time another one.
 unsigned NextSeed();

@@ -522,6 +522,10 @@ int InjectedFailure(const char* call) {
   Lock lock(S().mutex);
   return Injected(lock, call);
 }
+int NamedFailure(const char* call) {
+  Lock lock(S().mutex);
+  return S().fail_only == call ? Injected(lock, call) : 0;
+}
 unsigned NextSeed() {
   Lock lock(S().mutex);
   return S().seed += 2;
