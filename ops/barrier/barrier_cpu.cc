@@ -252,8 +252,8 @@ class Barrier : public Resource {
 
 Result<BarrierSpec> SpecOf(const KernelConstruction& k, const std::string& name) {
   if (k.attr<int64_t>("capacity") != -1) return InvalidArgument("Barrier only accepts capacity=-1");
-  const auto types = k.attr<std::vector<DType>>("component_types");
-  const auto shapes = k.attr<std::vector<PartialShape>>("shapes");
+  const auto& types = k.attr<std::vector<DType>>("component_types");
+  const auto& shapes = k.attr<std::vector<PartialShape>>("shapes");
   if (shapes.size() != types.size()) {
     return InvalidArgument("All of the component shapes must be specified: there are " +
                            std::to_string(types.size()) + " component types and " +

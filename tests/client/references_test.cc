@@ -398,7 +398,7 @@ TEST_F(ReferencesTest, TensorArraysOfTheFirstTwoVersionsAreThoseOfTheThird) {
 
 TEST_F(ReferencesTest, GradientsFlowThroughTensorArraysOfTheFirstVersion) {
   Load(WithArrays(""));
-  const auto at = [&](const char* name) { return Output(graph_.get(), {graph_->Find(name), 0}); };
+  const auto at = [&](const char* name) { return Output{graph_.get(), {graph_->Find(name), 0}}; };
   const Scope root(graph_.get());
   const auto packed = AddGradients(root, {{at("packed")}}, {{at("x")}});
   const auto summed = AddGradients(root, {{at("summed")}}, {{at("x")}});

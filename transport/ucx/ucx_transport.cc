@@ -496,8 +496,9 @@ PeerId UcxTransport::Add(std::unique_ptr<Peer> peer) {
 
 Result<Endpoint*> UcxTransport::EndpointTo(const UcxAddress& address, std::string_view name,
                                            bool* no_way) {
+  const UcxWorker* const worker = worker_;
   const auto found = std::find_if(endpoints_.begin(), endpoints_.end(), [&](const auto& endpoint) {
-    return endpoint->worker == worker_ && endpoint->address == address.worker_address &&
+    return endpoint->worker == worker && endpoint->address == address.worker_address &&
            !endpoint->lost;
   });
   if (found != endpoints_.end()) return found->get();
@@ -846,7 +847,7 @@ void UcxTransport::Abandon(const UcxWorker& worker) {
       TaskLost(worker.lost, "held up by " + worker.lost + ", which was lost in shared memory");
   for (const auto& peer : peers_)
     CancelSends(peer.get(), why.WithContext("sending to " + peer->name), &worker);
-  const auto arriving = [&]() -> ReceiveContext* {
+  const auto arriving = [&]() MG_REQUIRES(lock_) -> ReceiveContext* {
     ReceiveContext* receive = receives_;
     while (receive != nullptr && (!receive->open || receive->worker != &worker))
       receive = receive->older;
