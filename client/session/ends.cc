@@ -49,7 +49,7 @@ void Session::Impl::OnStepDone(uint64_t step, int peer, const Status& status) {
       part.answered = true;
       part.what = status.message();
     }
-    if (!status.ok()) stop = FailLocked(*flight, JudgedLocked(peer, status), GraceAfter(status));
+    if (!status.ok()) stop = FailLocked(*flight, JudgedLocked(peer, status));
     cause = flight->status;
     completion = FinishLocked(*flight);
   }
@@ -66,7 +66,7 @@ void Session::Impl::OnStepFailed(uint64_t step, const Status& status) {
     StepInFlight* const flight = steps_.Find(step);
     if (flight == nullptr) return;
     last = flight->steps.last;
-    stop = FailLocked(*flight, status, GraceAfter(status));
+    stop = FailLocked(*flight, status);
     completion = FinishLocked(*flight);
   }
   Abort(stop, last, status);

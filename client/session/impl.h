@@ -45,13 +45,9 @@ class Session::Impl : public StepClient {
   static constexpr std::chrono::milliseconds kAbortGrace{5000};
   // The same after its deadline, which so is passed by a second at most.
   static constexpr std::chrono::milliseconds kTimeoutGrace{1000};
-  // The same after a task or a message was lost. It is short: the caller hears of the loss soon,
-  // even if another task is inside a long kernel.
+  // The same after a task was lost. It is short: the caller hears of the loss soon, even if another
+  // task is inside a long kernel.
   static constexpr std::chrono::milliseconds kLostGrace{100};
-  static std::chrono::milliseconds GraceAfter(const Status& failure) {
-    const bool tells_why = !failure.derived() || !failure.lost_task().empty();
-    return failure.code() == Code::kUnavailable && tells_why ? kLostGrace : kAbortGrace;
-  }
   // How often RunOptions::cancelled is asked.
   static constexpr std::chrono::milliseconds kLookUp{50};
   // A step that took less is computed by the caller himself, who cannot be asked meanwhile.
