@@ -1,3 +1,5 @@
+// Child processes whose output threads of their own read, and clusters of daemons made of them;
+// everything that is waited for has a limit, and a test that ends kills what still runs.
 #include "tests/multiprocess/cluster_fixture.h"
 
 #include <fcntl.h>

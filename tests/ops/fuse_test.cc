@@ -1,3 +1,5 @@
+// Fusion of layers: which nodes become one, under whose name, and what keeps them apart; the fused
+// graph and the other are run and have the same values.
 #include "ops/rewrites/fuse.h"
 
 #include <cmath>

@@ -1,3 +1,5 @@
+// Gradients of elementwise math, reductions and scans, to be compared with central differences.
+// Tables of ops and the range of their inputs come first, then the cases that need more.
 #include "ops/constant/constant.h"
 #include "ops/diag/diag.h"
 #include "ops/elementwise/elementwise.h"

@@ -1,3 +1,5 @@
+// The interpreter of PTX: single instructions on chosen values, then control flow, memory and its
+// errors. The expected values are those of the PTX ISA.
 #include "tests/gpu/emulated/ptx.h"
 
 #include <gtest/gtest.h>
