@@ -1,5 +1,5 @@
-// Casts and turns of many variables and gradients in one node: what is grouped, and what has to stay
-// by itself for the sake of devices, control edges and readers.
+// Casts and turns of many variables and gradients in one node: what is grouped, and what has to
+// stay by itself for the sake of devices, control edges and readers.
 #include "ops/rewrites/group_casts.h"
 
 #include <algorithm>

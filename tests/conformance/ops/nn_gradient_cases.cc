@@ -1,5 +1,5 @@
-// Gradients of layers (products, convolutions, pooling, activations, losses, images), to be compared
-// with central differences; the shapes are small, since each element is moved by itself.
+// Gradients of layers (products, convolutions, pooling, activations, losses, images), to be
+// compared with central differences; the shapes are small, since each element is moved by itself.
 #include <cmath>
 #include <utility>
 
