@@ -130,7 +130,9 @@ std::string Worker::InsideOf(uint64_t session_id, uint64_t step) const {
 Result<std::string> Worker::DropPeer(uint64_t id, const std::string& task) {
   std::shared_ptr<WorkerSession> session = impl_->FindSession(id);
   const SessionPeer* const peer = session == nullptr ? nullptr : session->PeerOf(task);
-  if (peer == nullptr) return std::string();
+  if (peer == nullptr) {
+    return NotFound(task + " is in no session " + std::to_string(id) + " at " + this->task());
+  }
   impl_->LosePeer(*session, session->IndexOf(*peer), TaskLost(task, task + " is lost"));
   return session->transport->Renew(peer->id);
 }

@@ -150,7 +150,8 @@ class Worker {
   std::vector<std::string> DescribePeers(uint64_t session) const;
   // A peer is gone: its endpoint closes, pending transfers with it end, and so do the steps that
   // exchange tensors with it. Returns the address by which peers reach this task from now on: a new
-  // one where the lost one may have left what holds up the others (Transport::Renew).
+  // one where the lost one may have left what holds up the others (Transport::Renew). NotFound if
+  // the session, or the peer in it, is not known.
   Result<std::string> DropPeer(uint64_t session, const std::string& task);
   // These peers, of the session's, have these transport addresses now, or this task has a new one.
   // All of them are tried; the first failure.
