@@ -22,12 +22,17 @@ constexpr Entry kEntries[] = {
     {DT_INT16, "int16", "", 2},
     {DT_INT8, "int8", "", 1},
     {DT_STRING, "string", "", sizeof(std::string)},
-    {DT_COMPLEX64, "complex64", "", 0},
+    {DT_COMPLEX64, "complex64", "", 8},
     {DT_INT64, "int64", "", 8},
     {DT_BOOL, "bool", "", 1},
+    {DT_QINT8, "qint8", "", 1},
+    {DT_QUINT8, "quint8", "", 1},
+    {DT_QINT32, "qint32", "", 4},
     {DT_BFLOAT16, "bfloat16", "", 2},
+    {DT_QINT16, "qint16", "", 2},
+    {DT_QUINT16, "quint16", "", 2},
     {DT_UINT16, "uint16", "", 2},
-    {DT_COMPLEX128, "complex128", "", 0},
+    {DT_COMPLEX128, "complex128", "", 16},
     {DT_HALF, "half", "float16", 2},
     {DT_RESOURCE, "resource", "", 3 * sizeof(std::string)},
     {DT_VARIANT, "variant", "", sizeof(Variant)},
@@ -56,7 +61,8 @@ Result<DType> ParseDType(std::string_view name) {
   return InvalidArgument(
       "unknown type '" + std::string(name) +
       "'; known are float, double, half, bfloat16, "
-      "int8, int16, int32, int64, uint8, uint16, uint32, uint64, bool, string, resource, variant");
+      "int8, int16, int32, int64, uint8, uint16, uint32, uint64, bool, "
+      "complex64, complex128, qint8, qint16, qint32, quint8, quint16, string, resource, variant");
 }
 
 size_t DTypeSize(DType dtype) {
@@ -85,6 +91,23 @@ size_t DTypeSize(DType dtype) {
     if (entry.dtype == dtype) return entry.size;
   }
   return 0;
+}
+
+DType StoredAs(DType dtype) {
+  switch (dtype) {
+    case DT_QINT8:
+      return DT_INT8;
+    case DT_QUINT8:
+      return DT_UINT8;
+    case DT_QINT16:
+      return DT_INT16;
+    case DT_QUINT16:
+      return DT_UINT16;
+    case DT_QINT32:
+      return DT_INT32;
+    default:
+      return dtype;
+  }
 }
 
 uint16_t half::FloatToHalfBits(float value) {

@@ -22,7 +22,12 @@ enum DType : int {
   DT_COMPLEX64 = 8,
   DT_INT64 = 9,
   DT_BOOL = 10,
+  DT_QINT8 = 11,
+  DT_QUINT8 = 12,
+  DT_QINT32 = 13,
   DT_BFLOAT16 = 14,
+  DT_QINT16 = 15,
+  DT_QUINT16 = 16,
   DT_UINT16 = 17,
   DT_COMPLEX128 = 18,
   DT_HALF = 19,
@@ -32,17 +37,22 @@ enum DType : int {
   DT_UINT64 = 23,
 };
 
-// "float", "int32", "bfloat16", ...; "dtype_<n>" for an unknown number.
+// "float", "int32", "bfloat16", ...; "unknown" for an unknown number.
 std::string_view DTypeName(DType dtype);
 
 // The inverse of DTypeName; also accepts "DT_FLOAT" and TensorFlow's aliases "float32", "float64",
 // "float16".
 Result<DType> ParseDType(std::string_view name);
 
-// Bytes of one element; 0 for types that have no kernels here. DT_STRING elements are std::string
+// Bytes of one element; 0 for numbers that are no type. A complex number is two floats or doubles,
+// the real part first; a quantized one is an integer (StoredAs). DT_STRING elements are std::string
 // objects, DT_RESOURCE elements ResourceHandle objects and DT_VARIANT elements Variant objects,
 // none of which may be copied as bytes.
 size_t DTypeSize(DType dtype);
+
+// What the elements of a quantized type (qint8, ...) are in memory: the integer of that size. Other
+// types are returned as they are.
+DType StoredAs(DType dtype);
 
 inline bool IsPlainData(DType dtype) {
   return dtype != DT_STRING && dtype != DT_RESOURCE && dtype != DT_VARIANT && DTypeSize(dtype) > 0;
@@ -50,6 +60,8 @@ inline bool IsPlainData(DType dtype) {
 inline bool IsFloating(DType dtype) {
   return dtype == DT_FLOAT || dtype == DT_DOUBLE || dtype == DT_HALF || dtype == DT_BFLOAT16;
 }
+inline bool IsComplex(DType dtype) { return dtype == DT_COMPLEX64 || dtype == DT_COMPLEX128; }
+// Not of quantized types.
 inline bool IsInteger(DType dtype) {
   switch (dtype) {
     case DT_INT32:

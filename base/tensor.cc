@@ -74,6 +74,19 @@ void AppendValues(const Tensor& tensor, int64_t count, std::string* text) {
   }
 }
 
+// As TensorFlow writes them: (1,-2).
+template <typename T>
+void AppendComplex(const Tensor& tensor, int64_t count, std::string* text) {
+  for (int64_t i = 0; i < count; ++i) {
+    char number[64];
+    *text += " (";
+    text->append(number, std::to_chars(number, std::end(number), tensor.data<T>()[2 * i]).ptr);
+    *text += ',';
+    text->append(number, std::to_chars(number, std::end(number), tensor.data<T>()[2 * i + 1]).ptr);
+    *text += ')';
+  }
+}
+
 }  // namespace
 
 Result<Tensor> Tensor::Allocate(DType dtype, const Shape& shape, Allocator* allocator) {
@@ -170,7 +183,7 @@ Result<Tensor> Tensor::Clone(Allocator* allocator) const {
 std::string Tensor::ToString(int limit) const {
   std::string text = std::string(DTypeName(dtype_)) + shape_.ToString() + " =";
   const int64_t count = std::min<int64_t>(limit, elements());
-  switch (dtype_) {
+  switch (StoredAs(dtype_)) {
     case DT_FLOAT:
       AppendValues<float>(*this, count, &text);
       break;
@@ -209,6 +222,12 @@ std::string Tensor::ToString(int limit) const {
       break;
     case DT_HALF:
       AppendValues<half>(*this, count, &text);
+      break;
+    case DT_COMPLEX64:
+      AppendComplex<float>(*this, count, &text);
+      break;
+    case DT_COMPLEX128:
+      AppendComplex<double>(*this, count, &text);
       break;
     case DT_STRING:
       for (int64_t i = 0; i < count; ++i) text += " \"" + strings()[i] + "\"";

@@ -361,9 +361,10 @@ MG_Tensor* MG_NewTensor(MG_DataType type, const int64_t* dims, int num_dims, voi
       return InvalidArgument(std::string(DTypeName(dtype)) + shape.ToString() + " does not have " +
                              std::to_string(len) + " bytes");
     }
-    if (reinterpret_cast<uintptr_t>(data) % std::min<size_t>(size, alignof(max_align_t)) != 0) {
+    const size_t number = IsComplex(dtype) ? size / 2 : size;
+    if (reinterpret_cast<uintptr_t>(data) % number != 0) {
       return InvalidArgument("memory for " + std::string(DTypeName(dtype)) +
-                             " must be aligned to " + std::to_string(size) + " bytes");
+                             " must be aligned to " + std::to_string(number) + " bytes");
     }
     std::function<void()> release;
     if (deallocator != nullptr) release = [=] { deallocator(data, len, arg); };

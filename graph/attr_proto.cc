@@ -67,17 +67,31 @@ void FillValues(const Values& values, Tensor* tensor) {
   std::fill(out + given, out + total, given > 0 ? out[given - 1] : T());
 }
 
+// Complex numbers are pairs in the list.
+template <typename T, typename Values>
+void FillPairs(const Values& values, Tensor* tensor) {
+  T* out = tensor->data<T>();
+  const int64_t total = 2 * tensor->elements();
+  const int64_t given = std::min<int64_t>(values.size() / 2 * 2, total);
+  std::copy_n(values.data(), given, out);
+  for (int64_t i = given; i < total; ++i) out[i] = given > 0 ? out[i - 2] : T();
+}
+
 struct ValueCount {
   const char* field;
   int count;
 };
 
 ValueCount CountValues(const TensorProto& proto, DType dtype) {
-  switch (dtype) {
+  switch (StoredAs(dtype)) {
     case DT_FLOAT:
       return {"float_val", proto.float_val_size()};
     case DT_DOUBLE:
       return {"double_val", proto.double_val_size()};
+    case DT_COMPLEX64:
+      return {"scomplex_val", proto.scomplex_val_size() / 2};
+    case DT_COMPLEX128:
+      return {"dcomplex_val", proto.dcomplex_val_size() / 2};
     case DT_INT32:
     case DT_INT16:
     case DT_UINT16:
@@ -114,12 +128,18 @@ bool AllElementsEqual(const Tensor& tensor) {
 
 // The first element in the list that belongs to the type.
 void AddFirstElement(const Tensor& tensor, TensorProto* proto) {
-  switch (tensor.dtype()) {
+  switch (StoredAs(tensor.dtype())) {
     case DT_FLOAT:
       proto->add_float_val(tensor.scalar<float>());
       break;
     case DT_DOUBLE:
       proto->add_double_val(tensor.scalar<double>());
+      break;
+    case DT_COMPLEX64:
+      for (int part = 0; part < 2; ++part) proto->add_scomplex_val(tensor.data<float>()[part]);
+      break;
+    case DT_COMPLEX128:
+      for (int part = 0; part < 2; ++part) proto->add_dcomplex_val(tensor.data<double>()[part]);
       break;
     case DT_INT32:
       proto->add_int_val(tensor.scalar<int32_t>());
@@ -312,12 +332,18 @@ Result<Tensor> TensorFromProto(const TensorProto& proto, uint64_t* expandable) {
     }
     return tensor;
   }
-  switch (dtype) {
+  switch (StoredAs(dtype)) {
     case DT_FLOAT:
       FillValues<float>(proto.float_val(), &tensor);
       break;
     case DT_DOUBLE:
       FillValues<double>(proto.double_val(), &tensor);
+      break;
+    case DT_COMPLEX64:
+      FillPairs<float>(proto.scomplex_val(), &tensor);
+      break;
+    case DT_COMPLEX128:
+      FillPairs<double>(proto.dcomplex_val(), &tensor);
       break;
     case DT_INT32:
       FillValues<int32_t>(proto.int_val(), &tensor);

@@ -28,8 +28,7 @@ namespace {
 
 // Only tensors of these types carry gradients; a variable's handle stands for its value.
 bool CarriesGradient(DType dtype) {
-  return IsFloating(dtype) || dtype == DT_COMPLEX64 || dtype == DT_COMPLEX128 ||
-         dtype == DT_VARIANT;
+  return IsFloating(dtype) || IsComplex(dtype) || dtype == DT_VARIANT;
 }
 
 template <typename T>
@@ -590,6 +589,12 @@ class Differentiator {
       Gradient gradient;
       if (!stops_.contains(output)) {
         MG_ASSIGN_OR_RETURN(gradient, Sum(output));
+      }
+      if (gradient.valid() && IsComplex(graph_.dtype(output))) {
+        return Unimplemented(fmt::format(
+            "AddGradients: node {} gives complex numbers, whose gradients are not computed; "
+            "StopGradient behind it keeps gradients out",
+            graph_.NodeText(node)));
       }
       any = any || gradient.valid();
       gradients.push_back(gradient);

@@ -21,11 +21,12 @@ struct TypeCode {
   DType dtype;
   const char* code;
 };
-constexpr TypeCode kCodes[] = {{DT_FLOAT, "<f4"},    {DT_DOUBLE, "<f8"}, {DT_HALF, "<f2"},
-                               {DT_BFLOAT16, "<V2"}, {DT_INT32, "<i4"},  {DT_INT64, "<i8"},
-                               {DT_BOOL, "|b1"},     {DT_UINT8, "|u1"},  {DT_INT8, "|i1"},
-                               {DT_INT16, "<i2"},    {DT_UINT16, "<u2"}, {DT_UINT32, "<u4"},
-                               {DT_UINT64, "<u8"}};
+constexpr TypeCode kCodes[] = {
+    {DT_FLOAT, "<f4"},  {DT_DOUBLE, "<f8"},    {DT_HALF, "<f2"},        {DT_BFLOAT16, "<V2"},
+    {DT_INT32, "<i4"},  {DT_INT64, "<i8"},     {DT_BOOL, "|b1"},        {DT_UINT8, "|u1"},
+    {DT_INT8, "|i1"},   {DT_INT16, "<i2"},     {DT_UINT16, "<u2"},      {DT_UINT32, "<u4"},
+    {DT_UINT64, "<u8"}, {DT_COMPLEX64, "<c8"}, {DT_COMPLEX128, "<c16"}, {DT_QINT8, "|i1"},
+    {DT_QUINT8, "|u1"}, {DT_QINT16, "<i2"},    {DT_QUINT16, "<u2"},     {DT_QINT32, "<i4"}};
 
 // The text after "'key':" in the header's dictionary, up to the end of its value.
 Result<std::string> Field(const std::string& header, const std::string& key,
@@ -120,7 +121,8 @@ Result<Tensor> ParseNpy(std::string_view bytes, const std::string& path, DType w
   DType dtype = DT_INVALID;
   if (code == "|V2") code = "<V2";
   for (const TypeCode& known : kCodes) {
-    if (code == known.code) dtype = known.dtype;
+    // Several types may lie in a file alike: the one that is wanted, else the first.
+    if (code == known.code && (dtype == DT_INVALID || known.dtype == wanted)) dtype = known.dtype;
   }
   if (code == "<V2" && wanted == DT_HALF) dtype = DT_HALF;
   if (dtype == DT_INVALID)

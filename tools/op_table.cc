@@ -25,8 +25,8 @@ Where a TensorFlow is named ([borrowed_ops.md](borrowed_ops.md)) the command lis
 `monograph ops MatMul` prints one op's definition;
 `monograph graph check graph.pb` says which ops of a GraphDef are missing.
 
-- types: what each attribute that is a type may be. floats: half, bfloat16, float, double. ints: int8 to int64. uints: uint8 to uint64. any: no kernel
-  asks. fixed: the op has no such attribute.
+- types: what each attribute that is a type may be. floats: half, bfloat16, float, double. ints: int8 to int64. uints: uint8 to uint64. complex:
+  complex64, complex128. quantized: qint8 to qint32, quint8, quint16. any: no kernel asks. fixed: the op has no such attribute.
 - devices: where it has kernels; GPU (...): for these types only. A call runs where what it calls does.
 - gradient: none flows: it ends there, as in TensorFlow.
 
@@ -43,7 +43,9 @@ const std::vector<Group>& Groups() {
       {"floats", {DT_HALF, DT_BFLOAT16, DT_FLOAT, DT_DOUBLE}},
       {"ints", {DT_INT8, DT_INT16, DT_INT32, DT_INT64}},
       {"uints", {DT_UINT8, DT_UINT16, DT_UINT32, DT_UINT64}},
-      {"", {DT_BOOL, DT_STRING, DT_COMPLEX64, DT_COMPLEX128, DT_RESOURCE, DT_VARIANT}},
+      {"complex", {DT_COMPLEX64, DT_COMPLEX128}},
+      {"quantized", {DT_QINT8, DT_QUINT8, DT_QINT16, DT_QUINT16, DT_QINT32}},
+      {"", {DT_BOOL, DT_STRING, DT_RESOURCE, DT_VARIANT}},
   };
   return groups;
 }

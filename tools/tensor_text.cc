@@ -26,7 +26,7 @@ constexpr int64_t kEdge = 3;  // elements that each end of a long dimension show
 // fn(T()) for the type T of numbers that `dtype` is, or `other` if it is none.
 template <typename Fn, typename R>
 R WithNumberType(DType dtype, const Fn& fn, R other) {
-  switch (dtype) {
+  switch (StoredAs(dtype)) {
 #define MG_CASE(type)  \
   case kDTypeOf<type>: \
     return fn(type());
@@ -59,6 +59,13 @@ std::string Number(T value) {
   }
 }
 
+// As NumPy writes them: 1-2j.
+template <typename T>
+std::string Complex(const T* parts) {
+  const std::string imaginary = Number(parts[1]);
+  return Number(parts[0]) + (imaginary.starts_with('-') ? "" : "+") + imaginary + "j";
+}
+
 std::string Element(const Tensor& tensor, int64_t i) {
   switch (tensor.dtype()) {
     case DT_STRING:
@@ -67,6 +74,10 @@ std::string Element(const Tensor& tensor, int64_t i) {
       return JsonQuoted(tensor.handles()[i].name);
     case DT_BOOL:
       return tensor.data<bool>()[i] ? "true" : "false";
+    case DT_COMPLEX64:
+      return Complex(tensor.data<float>() + 2 * i);
+    case DT_COMPLEX128:
+      return Complex(tensor.data<double>() + 2 * i);
     default:
       return WithNumberType(
           tensor.dtype(), [&](auto zero) { return Number(tensor.data<decltype(zero)>()[i]); },

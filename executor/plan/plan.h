@@ -18,6 +18,7 @@ namespace monograph {
 class CollectiveHome;  // executor/collective/collective.h
 class MemoryHolder;    // base/memory_holder.h
 class RandomStreams;   // executor/random_streams.h
+class SessionTensors;  // executor/session_tensors.h
 class ThreadPools;
 struct PlanData;  // executor/plan/plan_data.h
 
@@ -41,8 +42,9 @@ struct PlanOptions {
   std::vector<Device*> devices;  // of this task
   ThreadPools* pools = nullptr;
   ResourceManager* resources = nullptr;
-  const CollectiveHome* collectives = nullptr;  // nullptr: kernels meet nobody
-  RandomStreams* random_streams = nullptr;      // nullptr: the session does not draw by them
+  const CollectiveHome* collectives = nullptr;      // nullptr: kernels meet nobody
+  RandomStreams* random_streams = nullptr;          // nullptr: the session does not draw by them
+  std::shared_ptr<SessionTensors> session_tensors;  // nullptr: none are kept
   // DeviceInfo::link of the devices of the session, by full name; nullptr: none has one.
   const std::map<std::string, std::string>* links = nullptr;
   // Whose nodes these are: sessions do not wait for each other's long kernels

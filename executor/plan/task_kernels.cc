@@ -4,6 +4,7 @@
 #include "executor/collective/collective.h"
 #include "executor/node_construction.h"
 #include "executor/random_streams.h"
+#include "executor/session_tensors.h"
 #include "graph/op_source.h"
 
 namespace monograph {
@@ -12,7 +13,8 @@ namespace {
 class TaskNodeConstruction : public NodeConstruction,
                              public CollectiveConstruction,
                              public FunctionsConstruction,
-                             public RandomStreamsConstruction {
+                             public RandomStreamsConstruction,
+                             public SessionTensorsConstruction {
  public:
   TaskNodeConstruction(const Graph& graph, NodeId node, std::string_view device,
                        const PlanOptions& options)
@@ -20,6 +22,9 @@ class TaskNodeConstruction : public NodeConstruction,
   const CollectiveHome* collectives() const override { return options_.collectives; }
   const FunctionLibrary& functions() const override { return graph_.functions(); }
   RandomStreams* random_streams() const override { return options_.random_streams; }
+  std::shared_ptr<SessionTensors> session_tensors() const override {
+    return options_.session_tensors;
+  }
 
  private:
   const PlanOptions& options_;

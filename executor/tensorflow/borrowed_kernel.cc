@@ -5,8 +5,11 @@
 // Ops that wait run on threads of their own and are cancelled with the step.
 #include "executor/tensorflow/borrowed_kernel.h"
 
+#include <fmt/core.h>
+
 #include <array>
 #include <atomic>
+#include <cctype>
 #include <deque>
 #include <optional>
 #include <system_error>
@@ -60,6 +63,20 @@ using StatusPointer = std::unique_ptr<TF_Status, StatusDeleter>;
 
 StatusPointer NewStatus(const Library& library) {
   return StatusPointer(library->TF_NewStatus(), {&library});
+}
+
+// A name as a part of a container's, which may have letters, digits, '.', '-' and '/': all else
+// becomes '-' and two hexadecimal digits.
+std::string InContainerName(std::string_view name) {
+  std::string text;
+  for (const char c : name) {
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.' || c == '/') {
+      text += c;
+    } else {
+      text += fmt::format("-{:02x}", static_cast<unsigned char>(c));
+    }
+  }
+  return text;
 }
 
 class BorrowedNode {
@@ -119,7 +136,7 @@ class BorrowedNode {
     library_->TFE_OpAddAttrs(op.get(), library_->TFE_OpGetAttrs(with_attrs_.get()));
     if (def_.FindAttr(kContainer) != nullptr) {
       MG_ASSIGN_OR_RETURN(std::string container, ContainerIn(c.resources()));
-      if (trait_.takes_no_name) container += "/" + shared_name_;
+      if (trait_.takes_no_name) container += "/" + InContainerName(shared_name_);
       library_->TFE_OpSetAttrString(op.get(), kContainer, container.data(), container.size());
     }
     for (const Tensor& input : c.inputs()) {

@@ -123,7 +123,6 @@ constexpr NamedTrait kTraits[] = {
 };
 
 // Ops that have a kernel for CPUs which cannot compute here.
-constexpr const char* kSessionState = "TensorFlow computes it only in a session of its own";
 constexpr const char* kOurHandle = "it works on a variable, which is not TensorFlow's";
 constexpr const char* kXla = "it is a part of what XLA compiles";
 struct NamedRefusal {
@@ -131,10 +130,6 @@ struct NamedRefusal {
   const char* why;
 };
 constexpr NamedRefusal kRefusals[] = {
-    {"DeleteSessionTensor", kSessionState},
-    {"GetSessionHandle", kSessionState},
-    {"GetSessionHandleV2", kSessionState},
-    {"GetSessionTensor", kSessionState},
     {"DisableCopyOnRead", kOurHandle},
     // A generator's state is a variable.
     {"RngReadAndSkip", kOurHandle},

@@ -20,6 +20,7 @@
 #include "base/status.h"
 #include "base/tensor.h"
 #include "executor/random_streams.h"
+#include "executor/session_tensors.h"
 #include "executor/worker/peer_watch.h"
 #include "executor/worker/step_watch.h"
 #include "executor/worker/worker.h"
@@ -138,6 +139,7 @@ struct WorkerSession : std::enable_shared_from_this<WorkerSession> {
   std::shared_ptr<MemoryHolder> memory;           // tensors of its steps
   std::map<std::string, std::string> links;       // of all devices that have one, by name
   std::unique_ptr<RandomStreams> random_streams;  // nullptr: its nodes do not draw by them
+  const std::shared_ptr<SessionTensors> tensors = std::make_shared<SessionTensors>();
   // Members of collectives of other sessions have sent by this one. Relaxed: set before what came
   // is handled, and read once nothing else comes for this session.
   std::atomic<bool> brought_collectives{false};

@@ -327,6 +327,7 @@ Result<uint32_t> Worker::Impl::RegisterGraph(uint64_t id, Graph graph) {
   plan_options.resources = &resources_;
   plan_options.collectives = registered->collectives.get();
   plan_options.random_streams = session->random_streams.get();
+  plan_options.session_tensors = session->tensors;
   plan_options.links = &session->links;
   plan_options.session = id;
   plan_options.memory = session->memory;

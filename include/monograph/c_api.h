@@ -97,10 +97,17 @@ typedef enum MG_DataType {
   MG_INT16 = 5,
   MG_INT8 = 6,
   MG_STRING = 7,
+  MG_COMPLEX64 = 8, /* two floats, the real part first */
   MG_INT64 = 9,
   MG_BOOL = 10,
+  MG_QINT8 = 11, /* of quantized types: the integers */
+  MG_QUINT8 = 12,
+  MG_QINT32 = 13,
   MG_BFLOAT16 = 14,
+  MG_QINT16 = 15,
+  MG_QUINT16 = 16,
   MG_UINT16 = 17,
+  MG_COMPLEX128 = 18,
   MG_HALF = 19,
   MG_RESOURCE = 20,
   MG_UINT32 = 22,

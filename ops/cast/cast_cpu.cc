@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <type_traits>
 
+#include "base/complex.h"
 #include "executor/kernel.h"
 #include "ops/cast/truncate.h"
 #include "ops/cpu/kernel_util.h"
@@ -9,9 +11,20 @@ namespace {
 
 using RowFn = void (*)(const void* from, void* to, int64_t n);
 
+template <typename T>
+constexpr bool kIsComplex =
+    std::is_same_v<T, std::complex<float>> || std::is_same_v<T, std::complex<double>>;
+
+// Of a complex number what is real has the real part, as in TensorFlow.
 template <typename From, typename To>
 To Convert(From value) {
-  if constexpr (std::is_same_v<To, bool>) {
+  if constexpr (kIsComplex<To> && kIsComplex<From>) {
+    return To(value);
+  } else if constexpr (kIsComplex<To>) {
+    return To(static_cast<typename To::value_type>(value));
+  } else if constexpr (kIsComplex<From>) {
+    return Convert<typename From::value_type, To>(value.real());
+  } else if constexpr (std::is_same_v<To, bool>) {
     return value != From(0);
   } else {
     return static_cast<To>(value);
@@ -45,12 +58,14 @@ void CastRow(const void* from, void* to, int64_t n) {
   }
 }
 
-#define MG_CAST_TYPES(M) \
-  M(float)               \
-  M(double)              \
-  M(half)                \
-  M(bfloat16)            \
-  M(int32_t) M(int64_t) M(bool) M(uint8_t) M(int8_t) M(int16_t) M(uint16_t) M(uint32_t) M(uint64_t)
+#define MG_CAST_TYPES(M)                                                                 \
+  M(float)                                                                               \
+  M(double)                                                                              \
+  M(half)                                                                                \
+  M(bfloat16)                                                                            \
+  M(int32_t)                                                                             \
+  M(int64_t) M(bool) M(uint8_t) M(int8_t) M(int16_t) M(uint16_t) M(uint32_t) M(uint64_t) \
+      M(std::complex<float>) M(std::complex<double>)
 
 template <typename From>
 RowFn RowTo(DType to) {

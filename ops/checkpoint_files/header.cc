@@ -27,11 +27,11 @@ struct TypeName {
   DType dtype;
   const char* name;
 };
-constexpr TypeName kTypeNames[] = {{DT_FLOAT, "F32"},     {DT_DOUBLE, "F64"}, {DT_HALF, "F16"},
-                                   {DT_BFLOAT16, "BF16"}, {DT_INT8, "I8"},    {DT_UINT8, "U8"},
-                                   {DT_INT16, "I16"},     {DT_UINT16, "U16"}, {DT_INT32, "I32"},
-                                   {DT_UINT32, "U32"},    {DT_INT64, "I64"},  {DT_UINT64, "U64"},
-                                   {DT_BOOL, "BOOL"}};
+constexpr TypeName kTypeNames[] = {{DT_FLOAT, "F32"},     {DT_DOUBLE, "F64"},   {DT_HALF, "F16"},
+                                   {DT_BFLOAT16, "BF16"}, {DT_INT8, "I8"},      {DT_UINT8, "U8"},
+                                   {DT_INT16, "I16"},     {DT_UINT16, "U16"},   {DT_INT32, "I32"},
+                                   {DT_UINT32, "U32"},    {DT_INT64, "I64"},    {DT_UINT64, "U64"},
+                                   {DT_BOOL, "BOOL"},     {DT_COMPLEX64, "C64"}};
 constexpr char kMetadata[] = "__metadata__", kFormatKey[] = "format", kOldFormat[] = "monograph",
                kCrcKey[] = "crc32:", kBlockKey[] = "crc32_block_bytes";
 constexpr size_t kBlockBytes = size_t{1} << 20;

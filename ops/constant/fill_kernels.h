@@ -42,6 +42,8 @@ class OnesLikeKernel : public Kernel {
     MG_ASSIGN_OR_RETURN(Tensor * out, c.ForwardOrAllocate(0, 0, c.input(0).shape()));
     const float one_float = 1;
     const double one_double = 1;
+    const float one_complex64[] = {1, 0};
+    const double one_complex128[] = {1, 0};
     const half one_half(1.0f);
     const bfloat16 one_bfloat16(1.0f);
     const uint64_t one = 1;  // little-endian: also the first bytes of any smaller integer
@@ -52,6 +54,12 @@ class OnesLikeKernel : public Kernel {
         break;
       case DT_DOUBLE:
         value = &one_double;
+        break;
+      case DT_COMPLEX64:
+        value = one_complex64;
+        break;
+      case DT_COMPLEX128:
+        value = one_complex128;
         break;
       case DT_HALF:
         value = &one_half;

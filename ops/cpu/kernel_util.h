@@ -43,9 +43,11 @@ Result<Shape> ShapeFrom(const Tensor& tensor, std::string_view what);
 Result<int> AxisOf(const Tensor& tensor, int rank);
 
 // All types whose elements are plain bytes.
-inline constexpr DType kPlainTypes[] = {DT_FLOAT,  DT_DOUBLE, DT_HALF,  DT_BFLOAT16, DT_INT32,
-                                        DT_INT64,  DT_INT8,   DT_INT16, DT_UINT8,    DT_UINT16,
-                                        DT_UINT32, DT_UINT64, DT_BOOL};
+inline constexpr DType kPlainTypes[] = {
+    DT_FLOAT, DT_DOUBLE, DT_HALF, DT_BFLOAT16, DT_INT32, DT_INT64, DT_INT8, DT_INT16, DT_UINT8,
+    DT_UINT16, DT_UINT32, DT_UINT64, DT_BOOL,
+    // Moved, and computed by borrowed ops only.
+    DT_COMPLEX64, DT_COMPLEX128, DT_QINT8, DT_QUINT8, DT_QINT16, DT_QUINT16, DT_QINT32};
 
 // Registers K, which does not depend on the type, for each of `types` of the attribute `type_attr`.
 template <typename K>

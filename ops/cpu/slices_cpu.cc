@@ -104,8 +104,23 @@ bool RoomForUpdates(const KernelContext& c, CombineFn combine, int64_t n, const 
   return bytes == 0 || c.RoomForStrings(bytes);
 }
 
+// Of complex numbers, by an Op that takes real and imaginary parts apart.
+template <typename Op, typename T>
+void CombineParts(void* table, const int64_t* places, int64_t n, const void* updates, int64_t step,
+                  int64_t size) {
+  const T* from = static_cast<const T*>(updates);
+  for (int64_t i = 0; i < n; ++i, from += 2 * step) {
+    T* const slice = static_cast<T*>(table) + places[i] * 2 * size;
+    for (int64_t k = 0; k < 2 * size; ++k) slice[k] = Op::template Of<T>(slice[k], from[k]);
+  }
+}
+
 template <typename Op>
 CombineFn CombineNumbers(DType dtype) {
+  if constexpr (std::is_same_v<Op, Add> || std::is_same_v<Op, Sub>) {
+    if (dtype == DT_COMPLEX64) return &CombineParts<Op, float>;
+    if (dtype == DT_COMPLEX128) return &CombineParts<Op, double>;
+  }
   switch (dtype) {
 #define CASE(T)     \
   case kDTypeOf<T>: \
@@ -128,6 +143,8 @@ CombineFn Moved(DType dtype) {
       return &Combine<Set, uint32_t>;
     case 8:
       return &Combine<Set, uint64_t>;
+    case 16:
+      return &Combine<Set, std::array<uint64_t, 2>>;
     default:
       return nullptr;
   }

@@ -112,15 +112,17 @@ Status OldReverseGradient(GradientContext& c) {
 }  // namespace
 
 void Define(OpRegistry* registry) {
-  registry->Add(OpDef("Transpose")
-                    .Input("x: T")
-                    .Input("perm: Tperm")
-                    .Output("y: T")
-                    .Attr("T: type")
-                    .Attr("Tperm: {int32, int64} = DT_INT32")
-                    .Shape(TransposeShape)
-                    .Gradient(TransposeGradient));
-  registry->AddOtherName("ConjugateTranspose", "Transpose");  // there are no complex numbers
+  // Where there are no complex numbers both are the same.
+  for (const char* const name : {"Transpose", "ConjugateTranspose"}) {
+    registry->Add(OpDef(name)
+                      .Input("x: T")
+                      .Input("perm: Tperm")
+                      .Output("y: T")
+                      .Attr("T: type")
+                      .Attr("Tperm: {int32, int64} = DT_INT32")
+                      .Shape(TransposeShape)
+                      .Gradient(TransposeGradient));
+  }
   registry->Add(OpDef("InvertPermutation")
                     .Input("x: T")
                     .Output("y: T")

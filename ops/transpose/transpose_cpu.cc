@@ -39,6 +39,11 @@ class InvertPermutationKernel : public Kernel {
 void RegisterCpu(KernelRegistry* registry) {
   AddForPlainTypes<TransposeKernel<HostMoves>>(registry,
                                                {.op = "Transpose", .host_args = {"perm"}});
+  for (const DType dtype : kPlainTypes) {
+    if (IsComplex(dtype)) continue;
+    registry->Add<TransposeKernel<HostMoves>>(
+        {.op = "ConjugateTranspose", .types = {{"T", dtype}}, .host_args = {"perm"}});
+  }
   AddForPlainTypes<ReverseKernel<HostMoves>>(registry, {.op = "ReverseV2", .host_args = {"axis"}});
   AddForPlainTypes<ReverseKernel<HostMoves>>(registry, {.op = "Reverse", .host_args = {"dims"}});
   registry->Add<InvertPermutationKernel<int32_t>>({.op = "InvertPermutation",

@@ -117,7 +117,15 @@ void RegisterScatters(KernelRegistry* registry) {
 #define ADD(T) add(kDTypeOf<T>);
     MG_REAL_TYPES(ADD)
 #undef ADD
-    if (operation.update == SliceUpdate::kSet) add(DT_BOOL);
+    for (const DType dtype : kPlainTypes) {
+      // The others have been added.
+      const bool set =
+          operation.update == SliceUpdate::kSet && !IsInteger(dtype) && !IsFloating(dtype);
+      const bool add_parts =
+          (operation.update == SliceUpdate::kAdd || operation.update == SliceUpdate::kSub) &&
+          IsComplex(dtype);
+      if (set || add_parts) add(dtype);
+    }
   }
 }
 

@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "base/complex.h"
 #include "ops/check_indices.h"
 #include "ops/cpu/float_view_cpu.h"
 #include "ops/variable/access_cpu.h"
@@ -267,7 +268,9 @@ void RegisterCpu(KernelRegistry* registry) {
   registry->Add<AssignUpdateKernel<T, false>>({.op = "AssignSubVariableOp",       \
                                                .types = {{"dtype", kDTypeOf<T>}}, \
                                                .host_args = {"resource"}});
-  MG_NUMBER_TYPES(ADD)
+  MG_REAL_TYPES(ADD)
+  ADD(std::complex<float>)
+  ADD(std::complex<double>)
 #undef ADD
 #define ADD(T)                                                                 \
   registry->Add<CountUpToKernel<T>>({.op = "ResourceCountUpTo",                \

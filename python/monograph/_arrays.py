@@ -15,12 +15,22 @@ _NUMPY_TYPES: Dict[int, np.dtype] = {
     4: np.dtype(np.uint8),
     5: np.dtype(np.int16),
     6: np.dtype(np.int8),
+    8: np.dtype(np.complex64),
     9: np.dtype(np.int64),
     10: np.dtype(np.bool_),
     17: np.dtype(np.uint16),
+    18: np.dtype(np.complex128),
     19: np.dtype(np.float16),
     22: np.dtype(np.uint32),
     23: np.dtype(np.uint64),
+}
+# Structures of one integer, as TensorFlow has them.
+_QUANTIZED: Dict[int, np.dtype] = {
+    11: np.dtype([("qint8", np.int8)]),
+    12: np.dtype([("quint8", np.uint8)]),
+    13: np.dtype([("qint32", np.int32)]),
+    15: np.dtype([("qint16", np.int16)]),
+    16: np.dtype([("quint16", np.uint16)]),
 }
 
 
@@ -31,6 +41,8 @@ def _numpy_type(dtype: int) -> np.dtype:
         except ImportError:
             raise TypeError("bfloat16 needs the package ml_dtypes, which gives NumPy that type") from None
         return np.dtype(ml_dtypes.bfloat16)
+    if dtype in _QUANTIZED:
+        return _QUANTIZED[dtype][0]
     if dtype not in _NUMPY_TYPES:
         raise TypeError(f"tensors of type {dtype} have no elements that NumPy knows")
     return _NUMPY_TYPES[dtype]
@@ -68,6 +80,8 @@ def convert(name: str, value: Any, dtype: int) -> Any:
     if hasattr(value, "__dlpack__") and not isinstance(value, np.ndarray):
         value = np.from_dlpack(value)
     array = np.asarray(value)
+    if dtype in _QUANTIZED and array.dtype == _QUANTIZED[dtype]:
+        array = array.view(wanted)
     if array.dtype != wanted:
         # Numbers of Python are taken if they fit; arrays have to be of a kind that does.
         if not np.can_cast(array.dtype, wanted, "same_kind") and array.size > 0:
@@ -97,4 +111,6 @@ def to_numpy(tensor: _native.Tensor) -> Any:
     array = np.asarray(tensor) if tensor.exclusive or tensor.constant else np.array(tensor)
     if tensor.dtype == BFLOAT16:
         array = array.view(_numpy_type(BFLOAT16))
+    elif tensor.dtype in _QUANTIZED:
+        array = array.view(_QUANTIZED[tensor.dtype])
     return array if shape else array[()]

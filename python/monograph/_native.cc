@@ -141,14 +141,28 @@ class Tensor {
     return list;
   }
 
-  // The letter of the struct module for the elements; nullptr if it has none. bfloat16 is shown as
-  // 16 bits without a sign.
+  // The letter of the struct module for the elements, with NumPy's "Z" before it for complex ones;
+  // nullptr if it has none. bfloat16 is shown as 16 bits without a sign, a quantized type as its
+  // integers.
   const char* format() const {
     switch (MG_TensorType(get())) {
       case MG_FLOAT:
         return "f";
       case MG_DOUBLE:
         return "d";
+      case MG_COMPLEX64:
+        return "Zf";
+      case MG_COMPLEX128:
+        return "Zd";
+      case MG_QINT8:
+        return "b";
+      case MG_QUINT8:
+        return "B";
+      case MG_QINT16:
+        return "h";
+      case MG_QUINT16:
+        return "H";
+      case MG_QINT32:
       case MG_INT32:
         return "i";
       case MG_UINT8:
@@ -221,7 +235,10 @@ bool LiesIn(const MG_Tensor* tensor, const MG_Tensor* whole) {
 int TypeOfFormat(const char* format) {
   if (format == nullptr) return MG_UINT8;
   if (*format == '@' || *format == '=' || *format == '<') ++format;
+  const bool complex = *format == 'Z';
+  if (complex) ++format;
   if (*format == 0 || format[1] != 0) return 0;
+  if (complex) return *format == 'f' ? MG_COMPLEX64 : *format == 'd' ? MG_COMPLEX128 : 0;
   switch (*format) {
     case 'f':
       return MG_FLOAT;
@@ -263,6 +280,25 @@ void ReleaseBuffer(void*, size_t, void* arg) {
   delete view;
 }
 
+// What the buffer of an array of this type has.
+int InBuffer(int type) {
+  switch (type) {
+    case MG_BFLOAT16:
+    case MG_QUINT16:
+      return MG_UINT16;
+    case MG_QINT8:
+      return MG_INT8;
+    case MG_QUINT8:
+      return MG_UINT8;
+    case MG_QINT16:
+      return MG_INT16;
+    case MG_QINT32:
+      return MG_INT32;
+    default:
+      return type;
+  }
+}
+
 // A tensor around the memory of an object with the buffer protocol; none if its elements do not lie
 // row by row, are not of this type, or not aligned.
 OwnedTensor TensorAround(nb::handle object, int type) {
@@ -272,10 +308,10 @@ OwnedTensor TensorAround(nb::handle object, int type) {
     PyErr_Clear();
     return nullptr;
   }
-  const int found = TypeOfFormat(view->format);
-  const bool fits = found == type || (type == MG_BFLOAT16 && found == MG_UINT16);
-  const auto size = static_cast<uintptr_t>(view->itemsize);
-  if (!fits || size == 0 || reinterpret_cast<uintptr_t>(view->buf) % size != 0) {
+  const bool fits = TypeOfFormat(view->format) == InBuffer(type);
+  const bool complex = type == MG_COMPLEX64 || type == MG_COMPLEX128;
+  const auto number = static_cast<uintptr_t>(view->itemsize) / (complex ? 2 : 1);
+  if (!fits || number == 0 || reinterpret_cast<uintptr_t>(view->buf) % number != 0) {
     PyBuffer_Release(view.get());
     return nullptr;
   }

@@ -21,12 +21,12 @@ import threading
 from typing import Any, Dict, List, Optional, Tuple
 
 import numpy as np
-from tensorflow.core.framework import graph_pb2
+from tensorflow.core.framework import graph_pb2, resource_handle_pb2
 from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.client import session as tf_session
-from tensorflow.python.framework import errors_impl, ops
+from tensorflow.python.framework import dtypes, errors_impl, ops
 from tensorflow.python.framework import tensor as tf_tensor
-from tensorflow.python.ops import variables
+from tensorflow.python.ops import session_ops, variables
 from tensorflow.python.training import server_lib
 from tensorflow.python.util import compat
 
@@ -308,9 +308,18 @@ class _SessionMethods:
             if handle is not None:
                 return self._run_part(handle, target_list, fetch_list, feed_dict)
             prepared = _prepared(self, [tensor.deref().name for tensor in feed_dict], fetch_list, target_list)
-            return _run_traced(prepared, list(feed_dict.values()), options, run_metadata, self._graph)
+            feeds = [self._of_handle(tensor.deref(), value) for tensor, value in feed_dict.items()]
+            return _run_traced(prepared, feeds, options, run_metadata, self._graph)
         except monograph.Error as error:
             raise _tensorflows_error(error, self._graph) from error
+
+    def _of_handle(self, tensor, value):
+        """What is fed: for a TensorHandle, which comes as a serialised handle, the tensor itself."""
+        if getattr(value, "dtype", None) != dtypes.np_resource or tensor.dtype == dtypes.resource:
+            return value
+        handle = resource_handle_pb2.ResourceHandleProto.FromString(value.tobytes()).name
+        holder, reader = session_ops._get_handle_reader(self._graph, handle, tensor.dtype)
+        return self.run(reader, {holder: handle})
 
     def _extend_graph(self):
         with self._graph._session_run_lock():

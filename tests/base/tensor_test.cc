@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "base/pool_allocator.h"
 
 namespace monograph {
@@ -101,10 +103,30 @@ TEST(Tensor, HoldsVariantsWhoseValuesAreShared) {
   EXPECT_EQ(sum.message(), "a Name cannot be added to another");
 }
 
+TEST(Tensor, ComplexAndQuantizedOnesArePlainBytes) {
+  Tensor complex = Tensor::Allocate(DT_COMPLEX64, Shape{2}).value();
+  const float parts[] = {1, -2.5f, 0, 3};
+  ASSERT_EQ(complex.bytes(), sizeof parts);
+  std::copy_n(parts, 4, complex.data<float>());
+  EXPECT_EQ(complex.ToString(), "complex64[2] = (1,-2.5) (0,3)");
+  EXPECT_EQ(DTypeSize(DT_COMPLEX128), 16u);
+  Tensor quantized = Tensor::Allocate(DT_QINT8, Shape{2}).value();
+  quantized.data<int8_t>()[0] = -3;
+  quantized.data<int8_t>()[1] = 4;
+  EXPECT_EQ(quantized.ToString(), "qint8[2] = -3 4");
+  for (const DType dtype : {DT_COMPLEX64, DT_COMPLEX128, DT_QINT8, DT_QUINT8, DT_QINT16, DT_QUINT16,
+                            DT_QINT32}) {
+    EXPECT_TRUE(IsPlainData(dtype));
+    EXPECT_FALSE(IsInteger(dtype) || IsFloating(dtype));
+    EXPECT_EQ(ParseDType(DTypeName(dtype)).value(), dtype);
+    EXPECT_EQ(DTypeSize(StoredAs(dtype)), DTypeSize(dtype));
+  }
+}
+
 TEST(Tensor, AnUnsupportedTypeIsNamed) {
-  Result<Tensor> tensor = Tensor::Allocate(DT_COMPLEX64, Shape{1});
+  Result<Tensor> tensor = Tensor::Allocate(static_cast<DType>(99), Shape{1});
   EXPECT_EQ(tensor.status().code(), Code::kUnimplemented);
-  EXPECT_NE(tensor.status().message().find("complex64"), std::string::npos);
+  EXPECT_NE(tensor.status().message().find("unknown"), std::string::npos);
 }
 
 TEST(Tensor, OneThatNoMemoryHoldsIsRefusedWithItsSize) {

@@ -185,7 +185,6 @@ TEST_F(BorrowedTest, WhatTensorFlow115KnowsIsOursOrBorrowedOrHasAReason) {
 TEST_F(BorrowedTest, AKernelThatCannotComputeHereIsNotBorrowed) {
   const auto refused = RefusedOps();
   for (const auto& [op, why] : {std::pair("BatchCholesky", "GraphDefs of today"),
-                                std::pair("GetSessionHandleV2", "a session of its own"),
                                 std::pair("StatefulUniform", "it works on a variable"),
                                 std::pair("XlaReplicaId", "XLA compiles")}) {
     EXPECT_EQ(DefaultRegistries().ops.Find(op), nullptr) << op;

@@ -6,14 +6,17 @@
 #include <condition_variable>
 #include <mutex>
 
+#include "base/complex.h"
 #include "client/container.h"
 #include "client/registries.h"
+#include "ops/cast/cast.h"
 #include "ops/concat/concat.h"
 #include "ops/constant/constant.h"
 #include "ops/control/control.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/matmul/matmul.h"
 #include "ops/reduce/reduce.h"
+#include "ops/session_tensor/session_tensor.h"
 #include "ops/variable/variable.h"
 #include "tests/client/session_fixture.h"
 #include "train/optimizer.h"
@@ -288,6 +291,71 @@ TEST_F(SessionTest, ResetDropsVariables) {
   ASSERT_TRUE(session().Run({}, {}, {w.initializer}).ok());
   ASSERT_TRUE(session().Reset().ok());
   EXPECT_EQ(session().Run({}, {w.value}).status().code(), Code::kFailedPrecondition);
+}
+
+TEST_F(SessionTest, KeepsTensorsUnderHandlesUntilTheyAreDeletedAndForNoOtherSession) {
+  const Output x = Placeholder(root_, DT_FLOAT, {2}), handle = GetSessionHandle(root_, x);
+  const Output given = Placeholder(root_, DT_STRING, {});
+  const Output kept = GetSessionTensor(root_, given, DT_FLOAT);
+  const Output as_int = GetSessionTensor(root_, given, DT_INT32);
+  const Operation forget = DeleteSessionTensor(root_, given);
+  const Output by_resource = OpBuilder(root_, "GetSessionHandleV2").Input(x).BuildOutput();
+  const Output strings = OpBuilder(root_, "_HandleStrings").Input(by_resource).BuildOutput();
+  const auto keep = [&](float a, float b) {
+    return session().Run({{x, Tensor::Vector<float>({a, b})}}, {handle}).value().at(0);
+  };
+  const Tensor first = keep(1, 2), second = keep(3, 4);
+  EXPECT_TRUE(first.strings()[0].ends_with("/device:CPU:0")) << first.ToString();
+  EXPECT_NE(first.strings()[0], second.strings()[0]);
+  EXPECT_EQ(session().Run({{given, first}}, {kept}).value()[0].ToString(), "float[2] = 1 2");
+  EXPECT_EQ(session().Run({{given, second}}, {kept}).value()[0].ToString(), "float[2] = 3 4");
+  const Status other_type = session().Run({{given, first}}, {as_int}).status();
+  EXPECT_EQ(other_type.code(), Code::kInvalidArgument);
+  EXPECT_NE(other_type.message().find("is float, not int32"), std::string::npos) << other_type;
+
+  const auto other = Session::Local(graph_, {});
+  ASSERT_TRUE(other.ok()) << other.status();
+  const Status elsewhere = (*other)->Run({{given, first}}, {kept}).status();
+  EXPECT_EQ(elsewhere.code(), Code::kInvalidArgument);
+  EXPECT_NE(elsewhere.message().find(first.strings()[0]), std::string::npos) << elsewhere;
+
+  ASSERT_TRUE(session().Run({{given, first}}, {}, {forget}).ok());
+  EXPECT_EQ(session().Run({{given, first}}, {kept}).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(session().Run({{given, first}}, {}, {forget}).status().code(), Code::kInvalidArgument);
+  EXPECT_TRUE(session().Run({{given, second}}, {kept}).ok());
+
+  const Tensor resource =
+      session().Run({{x, Tensor::Vector<float>({5, 6})}}, {strings}).value().at(0);
+  const Tensor name = Tensor::String(resource.strings()[1]);
+  EXPECT_EQ(session().Run({{given, name}}, {kept}).value()[0].ToString(), "float[2] = 5 6");
+}
+
+TEST_F(SessionTest, MovesComplexNumbersAndGivesNoGradientsOfThem) {
+  const Output z = Placeholder(root_, DT_COMPLEX64, {2}), rows = Pack(root_, {z, z});
+  const Output variable = OpBuilder(root_, "VarHandleOp")
+                              .Attr("dtype", DT_COMPLEX64)
+                              .Attr("shape", PartialShape({2}))
+                              .BuildOutput();
+  const Operation assign = AssignVariable(root_, variable, z);
+  const Operation add = AssignAddVariable(root_, variable, z);
+  const Output value = ReadVariable(root_, variable, DT_COMPLEX64);
+  const Output turned = OpBuilder(root_, "ConjugateTranspose")
+                            .Input(rows)
+                            .Input(IntsConst(root_, {1, 0}))
+                            .BuildOutput();
+  const Tensor numbers = Tensor::FromValues<std::complex<float>>({2}, {{1, 2}, {0, -3}});
+  const auto fetched = session().Run({{z, numbers}}, {rows, Cast(root_, z, DT_FLOAT)}, {assign});
+  ASSERT_TRUE(fetched.ok()) << fetched.status();
+  EXPECT_EQ(fetched->at(0).ToString(), "complex64[2,2] = (1,2) (0,-3) (1,2) (0,-3)");
+  EXPECT_EQ(fetched->at(1).ToString(), "float[2] = 1 0");
+  ASSERT_TRUE(session().Run({{z, numbers}}, {}, {add}).ok());
+  EXPECT_EQ(session().Run({}, {value}).value()[0].ToString(), "complex64[2] = (2,4) (0,-6)");
+  // Nobody takes the transposition for the conjugate one.
+  const Status no_kernel = session().Run({{z, numbers}}, {turned}).status();
+  EXPECT_NE(no_kernel.message().find("complex64"), std::string::npos) << no_kernel;
+  const Status gradients = AddGradients(root_, Outputs{rows}, Outputs{z}, Outputs{rows}).status();
+  EXPECT_EQ(gradients.code(), Code::kUnimplemented);
+  EXPECT_NE(gradients.message().find("complex numbers"), std::string::npos) << gradients;
 }
 
 TEST_F(SessionTest, ResetOfAContainerDropsWhatWasBuiltInItsScopeSlotsToo) {

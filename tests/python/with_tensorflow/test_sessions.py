@@ -123,6 +123,58 @@ class SessionTest(unittest.TestCase):
             by_reference.load([0, 0], session)
             np.testing.assert_array_equal(by_reference.eval(session), [0, 0])
 
+    def test_complex_numbers_pass_between_borrowed_ops_variables_feeds_and_fetches(self):
+        z = tf.placeholder(tf.complex64, [None], "z")
+        w = tf.get_variable("w", initializer=np.array([1 + 2j, 3j], np.complex128))
+        spectrum = tf.signal.rfft(self.x)
+        size = tf.reduce_sum(tf.abs(spectrum))
+        (slope,) = tf.gradients(size, self.x)
+        both = tf.stack([z, tf.constant([1j, 2j], tf.complex64)])
+        numbers, wave = np.array([1 - 1j, 2 + 3j]), np.sin(np.arange(16) * 0.3)
+        with tf.Session() as session:
+            session.run(tf.global_variables_initializer())
+            feeds = {z: numbers, self.x: wave}
+            values = session.run([both, tf.conj(z) * z, w.assign_add(w), spectrum, size, slope], feeds)
+        self.assertEqual([value.dtype for value in values[:3]], [np.complex64, np.complex64, np.complex128])
+        np.testing.assert_array_equal(values[0], [numbers, [1j, 2j]])
+        np.testing.assert_allclose(values[1], numbers.conj() * numbers)
+        np.testing.assert_array_equal(values[2], [2 + 4j, 6j])
+        np.testing.assert_allclose(values[3], np.fft.rfft(wave), atol=1e-5)
+        np.testing.assert_allclose(values[4], np.abs(np.fft.rfft(wave)).sum(), 1e-5)
+        np.testing.assert_allclose(np.dot(values[5], wave), values[4], 1e-4)  # what grows with its input
+
+    def test_quantized_numbers_pass_too(self):
+        small, low, high = tf.quantize_v2(self.x, 0.0, 1.0, tf.quint8)
+        q = tf.placeholder(tf.qint32, [2])
+        fed = np.array([(-5,), (7,)], tf.qint32.as_numpy_dtype)
+        with tf.Session() as session:
+            fetches = [small, tf.dequantize(small, low, high), tf.bitcast(q, tf.int32), tf.identity(q)]
+            values = session.run(fetches, {self.x: [0, 0.2, 1], q: fed})
+        self.assertEqual(values[0].dtype, tf.quint8.as_numpy_dtype)
+        np.testing.assert_array_equal(values[0]["quint8"], [0, 51, 255])
+        np.testing.assert_allclose(values[1], [0, 0.2, 1], 1e-6)
+        np.testing.assert_array_equal(values[2], [-5, 7])
+        np.testing.assert_array_equal(values[3], fed)
+
+    def test_tensors_stay_in_the_session_under_handles(self):
+        handle = tf.get_session_handle(self.y)
+        with tf.Session() as session:
+            kept = session.run(handle, {self.x: [1, 2]})
+            holder, tensor = tf.get_session_tensor(kept.handle, tf.float32)
+            np.testing.assert_array_equal(session.run(tensor * 3, {holder: kept.handle}), [6, 12])
+            np.testing.assert_array_equal(kept.eval(), [2, 4])
+            np.testing.assert_array_equal(session.run(self.y, {self.x: kept}), [4, 8])
+            kept.delete()
+            with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "keeps no tensor"):
+                session.run(tensor, {holder: kept.handle})
+
+    def test_two_iterators_of_one_shot(self):
+        elements = [
+            tf.data.make_one_shot_iterator(tf.data.Dataset.range(begin, begin + 2)).get_next() for begin in (1, 5)
+        ]
+        with tf.Session() as session:
+            self.assertEqual([session.run(elements) for _ in range(2)], [[1, 5], [2, 6]])
+
     def test_callables(self):
         with tf.Session() as session:
             run = session.make_callable([self.y], [self.x])
