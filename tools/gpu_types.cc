@@ -60,6 +60,7 @@ constexpr OnGpus kOnGpus[] = {
     {"Concat", "T: floats ints uints bool"},
     {"ConcatOffset", "shape_type: int32 int64"},
     {"ConcatV2", "T: floats ints uints bool; Tidx: int32 int64"},
+    {"ConjugateTranspose", "T: floats ints uints bool; Tperm: int32 int64"},
     {"Const", "dtype: floats ints uints bool"},
     {"Conv2D", "T: floats"},
     {"Conv2DBackpropFilter", "T: floats"},

@@ -138,9 +138,11 @@ void RegisterCuda(KernelRegistry* registry) {
   AddWithIndices<DeviceGatherKernel>(registry,
                                      {.op = "GatherV2", .device = kGpu, .host_args = {"axis"}},
                                      "Tindices", {DT_INT32, DT_INT64}, "Tparams", kDeviceTypes);
-  AddWithIndices<DeviceOneHotKernel>(registry,
-                                     {.op = "OneHot", .device = kGpu, .host_args = {"depth"}}, "TI",
-                                     {DT_UINT8, DT_INT8, DT_INT32, DT_INT64}, "T", kPlainTypes);
+  for (const std::span<const DType> types : {std::span<const DType>(kDeviceTypes), {kHostInt}}) {
+    AddWithIndices<DeviceOneHotKernel>(registry,
+                                       {.op = "OneHot", .device = kGpu, .host_args = {"depth"}},
+                                       "TI", {DT_UINT8, DT_INT8, DT_INT32, DT_INT64}, "T", types);
+  }
 #define MG_ADD(T)                                                                              \
   {                                                                                            \
     constexpr DType type[] = {kDTypeOf<T>};                                                    \

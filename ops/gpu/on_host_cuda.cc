@@ -10,6 +10,11 @@ void AddOnHost(KernelRegistry* gpu, const KernelRegistry& cpu, std::string_view 
   int added = 0;
   for (const KernelRegistry::Entry* entry : cpu.All()) {
     if (entry->def.op != op || entry->def.device != kCpu) continue;
+    // What no GPU has tensors of needs no kernel there.
+    const auto only_on_cpus = [](const auto& type) {
+      return IsComplex(type.second) || StoredAs(type.second) != type.second;
+    };
+    if (std::ranges::any_of(entry->def.types, only_on_cpus)) continue;
     KernelDef def = entry->def;
     def.device = kGpu;
     for (const std::string& arg : host_args) {

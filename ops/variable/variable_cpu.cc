@@ -268,7 +268,7 @@ void RegisterCpu(KernelRegistry* registry) {
   registry->Add<AssignUpdateKernel<T, false>>({.op = "AssignSubVariableOp",       \
                                                .types = {{"dtype", kDTypeOf<T>}}, \
                                                .host_args = {"resource"}});
-  MG_REAL_TYPES(ADD)
+  MG_NUMBER_TYPES(ADD)
   ADD(std::complex<float>)
   ADD(std::complex<double>)
 #undef ADD

@@ -241,13 +241,13 @@ TEST(GraphOps, AnOpThatTensorFlowsKernelRefusesIsNotBorrowed) {
 TEST(GraphOps, ARowForEachOpSaysItsTypesDevicesGradientAndWhoseItIs) {
   const Ran ran = RunMonograph({"ops"}, {{"MONOGRAPH_TENSORFLOW", "none"}});
   EXPECT_EQ(ran.code, 0) << ran.error;
-  ExpectText(ran.output, {"| family | op | types | devices | gradient | whose |\n",
-                          "| activation | Relu | T: floats int32 int64 | CPU, GPU | yes | ours |\n",
-                          "| concat | Pack | T: floats ints uints bool string | CPU, GPU (T: "
-                          "floats ints uints bool) | "
-                          "yes | ours |\n",
-                          // By reference, what the op by handles takes.
-                          "| training | ApplyAdam | T: floats | CPU, GPU | none flows | ours |\n"});
+  ExpectText(ran.output,
+             {"| family | op | types | devices | gradient | whose |\n",
+              "| activation | Relu | T: floats int32 int64 | CPU, GPU | yes | ours |\n",
+              "| concat | Pack | T: floats ints uints complex quantized bool string | CPU, GPU "
+              "(T: floats ints uints bool) | yes | ours |\n",
+              // By reference, what the op by handles takes.
+              "| training | ApplyAdam | T: floats | CPU, GPU | none flows | ours |\n"});
 }
 
 TEST(GraphOps, ATaskThatLacksABorrowedOpIsNamed) {

@@ -267,6 +267,7 @@ const Reasons& WithoutGradientCase() {
       {"ReadVariableOp", "needs a variable: tests/ops/variable_test"},
       {"ResourceGather", "needs a variable: tests/train/sparse_training_test"},
       {"ResourceGatherNd", "needs a variable: tests/ops/variable_test"},
+      {"ConjugateTranspose", "the kernel and gradient of Transpose"},
       {"ParallelDynamicStitch", "the kernel and gradient of DynamicStitch"},
       {"FusedBatchNorm", "takes no double: tests/ops/batch_norm_test"},
       {"FusedBatchNormV2", "takes no double: tests/ops/batch_norm_test"},

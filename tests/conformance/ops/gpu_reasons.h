@@ -36,6 +36,10 @@ inline const std::map<std::string, std::string>& WithoutGpuKernel() {
       {"HistogramSummary", host},
       {"TensorSummaryV2", host},
       {"MergeSummary", host},
+      {"GetSessionHandle", cpu},
+      {"GetSessionHandleV2", cpu},
+      {"GetSessionTensor", cpu},
+      {"DeleteSessionTensor", cpu},
       {"PyFunc", host},
       {"PyFuncStateless", host},
       {"EagerPyFunc", host},
@@ -442,6 +446,8 @@ inline std::string WithoutGpuKernelOf(const std::string& op, DType dtype) {
   const bool scatters = op == "ResourceScatterAdd" || op == "ResourceScatterSub";
   return dtype == DT_STRING    ? "strings live in host memory"
          : dtype == DT_VARIANT ? "lists of tensors live in host memory"
+         : IsComplex(dtype) || StoredAs(dtype) != dtype
+             ? "numbers that only borrowed ops compute with stay in host memory"
          : scatters && IsInteger(dtype) && dtype != DT_INT32 && dtype != DT_INT64
              ? "rows of such integers are added on CPUs alone so far"
              : "";
