@@ -90,6 +90,7 @@ class BorrowedNode {
         container_(c.attrs().GetOr<std::string>(kContainer, "")),
         shared_name_(c.attrs().GetOr<std::string>(kSharedName, "")) {
     if (container_.empty()) container_ = "localhost";
+    nameless_ = trait_.takes_no_name || (trait_.wants_no_name && shared_name_.empty());
     if (shared_name_.empty()) shared_name_ = name_;
     for (int i = 0; i < c.num_outputs(); ++i) outputs_.push_back(c.output_dtype(i));
   }
@@ -109,7 +110,7 @@ class BorrowedNode {
         for (pb::NameAttrList& one : *proto.mutable_list()->mutable_func())
           MG_RETURN_IF_ERROR(GiveFunction(c, &one));
       }
-      if (attr.name == kSharedName && !trait_.takes_no_name) proto.set_s(shared_name_);
+      if (attr.name == kSharedName && !nameless_) proto.set_s(shared_name_);
       const std::string bytes = proto.SerializeAsString();
       library_->TFE_OpSetAttrValueProto(with_attrs_.get(), attr.name.c_str(), bytes.data(),
                                         bytes.size(), status.get());
@@ -136,7 +137,7 @@ class BorrowedNode {
     library_->TFE_OpAddAttrs(op.get(), library_->TFE_OpGetAttrs(with_attrs_.get()));
     if (def_.FindAttr(kContainer) != nullptr) {
       MG_ASSIGN_OR_RETURN(std::string container, ContainerIn(c.resources()));
-      if (trait_.takes_no_name) container += "/" + InContainerName(shared_name_);
+      if (nameless_) container += "/" + InContainerName(shared_name_);
       library_->TFE_OpSetAttrString(op.get(), kContainer, container.data(), container.size());
     }
     for (const Tensor& input : c.inputs()) {
@@ -226,6 +227,7 @@ class BorrowedNode {
   const Trait trait_;
   const std::string name_, what_;
   std::string container_, shared_name_;
+  bool nameless_;  // in the library, where its container tells it from others
   std::vector<DType> outputs_;
   OpPointer with_attrs_{nullptr, {nullptr}};
 };

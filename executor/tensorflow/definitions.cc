@@ -120,6 +120,10 @@ constexpr NamedTrait kTraits[] = {
     {"MutexLock", true, {.waits = true}},
     // Its kernel fails where shared_name is set.
     {"OneShotIterator", true, {.takes_no_name = true}},
+    // With a name they get a function library that cannot call functions on devices, as iterators
+    // over several devices do; the process would end.
+    {"Iterator", true, {.wants_no_name = true}},
+    {"IteratorV2", true, {.wants_no_name = true}},
 };
 
 // Ops that have a kernel for CPUs which cannot compute here.
@@ -156,6 +160,7 @@ Trait TraitOf(const OpDef& op) {
     if (row.all ? name != row.name : name.find(row.name) == std::string_view::npos) continue;
     all.waits |= row.trait.waits;
     all.takes_no_name |= row.trait.takes_no_name;
+    all.wants_no_name |= row.trait.wants_no_name;
   }
   return all;
 }

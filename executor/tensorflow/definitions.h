@@ -16,6 +16,7 @@ namespace monograph::tensorflow {
 struct Trait {
   bool waits = false;          // it may take long because it waits for something
   bool takes_no_name = false;  // the library refuses a shared_name: it needs a container of its own
+  bool wants_no_name = false;  // the library does less where there is a shared_name
 };
 Trait TraitOf(const OpDef& op);
 

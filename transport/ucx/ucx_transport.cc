@@ -516,9 +516,13 @@ Result<Endpoint*> UcxTransport::EndpointTo(const UcxAddress& address, std::strin
   // when it reads the memory of a process that was killed.
   params.err_handler.cb = OnEndpointError;
   params.err_handler.arg = endpoint.get();
+  SilenceUcx(true);  // it would print what the status says, on standard output
   const ucs_status_t status = ucp_ep_create(worker_->handle, &params, &endpoint->handle);
+  SilenceUcx(false);
   *no_way = status == UCS_ERR_UNREACHABLE;
-  MG_RETURN_IF_ERROR(FromUcx(status, "cannot connect to " + std::string(name)));
+  std::string what = "cannot connect to " + std::string(name);
+  if (status == UCS_ERR_SHMEM_SEGMENT) what += ", which has ended or has closed the session";
+  MG_RETURN_IF_ERROR(FromUcx(status, what));
   endpoints_.push_back(std::move(endpoint));
   return endpoints_.back().get();
 }

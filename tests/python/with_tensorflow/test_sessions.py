@@ -175,6 +175,27 @@ class SessionTest(unittest.TestCase):
         with tf.Session() as session:
             self.assertEqual([session.run(elements) for _ in range(2)], [[1, 5], [2, 6]])
 
+    def test_a_strategy_feeds_its_replicas_from_one_data_set(self):
+        strategy = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
+        with strategy.scope():
+            v = tf.get_variable("v", initializer=[1.0, 2.0], aggregation=tf.VariableAggregation.MEAN)
+
+            def step(x):
+                loss = tf.reduce_sum(tf.square(v * x))
+                with tf.control_dependencies([tf.train.GradientDescentOptimizer(0.1).minimize(loss)]):
+                    return tf.identity(loss)
+
+            data = tf.data.Dataset.from_tensor_slices(np.arange(8, dtype=np.float32)).batch(2, drop_remainder=True)
+            iterator = strategy.make_dataset_iterator(data)
+            losses = strategy.extended.call_for_each_replica(step, args=(iterator.get_next(),))
+            total = strategy.reduce(tf.distribute.ReduceOp.SUM, losses, axis=None)
+        with tf.Session(config=tf.ConfigProto(device_count={"CPU": 2})) as session:
+            session.run([tf.global_variables_initializer(), iterator.initializer])
+            # Each of the two gets half of a batch, 0 and 1, then 2 and 3; their gradients are added up.
+            self.assertAlmostEqual(session.run(total), 5, 4)
+            w = np.array([1 - 0.1 * 2, 2 - 0.1 * 4])
+            self.assertAlmostEqual(session.run(total), (w**2).sum() * (2**2 + 3**2), 3)
+
     def test_callables(self):
         with tf.Session() as session:
             run = session.make_callable([self.y], [self.x])
