@@ -185,7 +185,13 @@ void RegisterCpu(KernelRegistry* registry) {
   AddForCopiedTypes<GatherNdKernel>(registry, {.op = "GatherNd"}, "Tparams");
   AddForCopiedTypes<ResourceGatherNdKernel>(
       registry, {.op = "ResourceGatherNd", .host_args = {"resource"}}, "dtype");
-  AddForCopiedTypes<ScatterNdKernel>(registry, {.op = "ScatterNd", .host_args = {"shape"}});
+  const auto add_scatter = [registry](DType dtype) {
+    if (CombineOf(SliceUpdate::kAdd, dtype) == nullptr) return;
+    registry->Add<ScatterNdKernel>(
+        {.op = "ScatterNd", .types = {{"T", dtype}}, .host_args = {"shape"}});
+  };
+  std::ranges::for_each(kPlainTypes, add_scatter);
+  add_scatter(DT_STRING);
   AddForCopiedTypes<TensorScatterKernel<SliceUpdate::kSet>>(registry,
                                                             {.op = "TensorScatterUpdate"});
   for (const char* op : {"TensorScatterAdd", "ScatterNdNonAliasingAdd"})
