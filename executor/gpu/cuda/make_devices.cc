@@ -25,8 +25,8 @@ Result<GpuMemorySize> MemoryOf(int gpu) {
   return GpuMemorySize{static_cast<int64_t>(free), static_cast<int64_t>(total)};
 }
 
-// DeviceInfo::link. The card is that of this boot of this machine at this place on its bus: the
-// same for all processes, containers and parts of the GPU.
+// DeviceInfo::link, as "library/node/card". The node is this boot of this machine, the card what is
+// at this place on its bus: the same for all processes, containers and parts of the GPU.
 std::string LinkOf(int gpu, const GpuOptions& options) {
   const Result<std::string> nccl = NcclVersion();
   std::string boot;

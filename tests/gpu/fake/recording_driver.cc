@@ -439,7 +439,10 @@ class RecordingCommunicator : public Communicator {
     std::lock_guard lock(driver_.world_->mutex);
     MG_RETURN_IF_ERROR(Begin());
     ++driver_.counts_.exchanges;
-    for (const Send& send : sends) Post(send);
+    for (const Send& send : sends) {
+      Post(send);
+      driver_.counts_.sent[send.rank] += static_cast<int64_t>(send.bytes);
+    }
     missing_.assign(receives.begin(), receives.end());
     return Status();
   }

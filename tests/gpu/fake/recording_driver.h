@@ -62,7 +62,8 @@ class RecordingDriver : public StreamDriver, private Communicators {
     int64_t device_bytes = 0;
     int64_t joins = 0, exchanges = 0, aborts = 0;  // of communicators
     int64_t all_reduces = 0;
-    int64_t late = 0;  // that are aborted while they put an exchange on the queue
+    std::map<int, int64_t> sent;  // bytes of exchanges, by the rank that they go to
+    int64_t late = 0;             // that are aborted while they put an exchange on the queue
   };
   Counts counts() const;
 
