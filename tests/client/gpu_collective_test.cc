@@ -407,21 +407,37 @@ TEST_F(GpuCollective, AStepThatIsAbortedMeanwhileEndsAtOnceAndTheNextOneRuns) {
   ExpectNoRaces();
 }
 
-TEST_F(GpuCollective, AnExchangeThatFailsIsTheStepsErrorAndTheNextStepRuns) {
-  OpenSums(3);
-  for (int round = 0; round < 3; ++round) {
-    FakeDrivers()[static_cast<size_t>(round)]->RefuseExchange();
-    const Status status = Step().status();
-    EXPECT_EQ(status.code(), Code::kUnavailable) << status;
-    EXPECT_NE(status.message().find("a member's card is gone"), std::string::npos) << status;
-    EXPECT_NE(status.message().find("CollectiveReduceV2"), std::string::npos) << status;
-    // The others have begun theirs, which a thread of the library's puts on the queue.
-    for (const auto& driver : FakeDrivers())
-      EXPECT_EQ(driver->counts().late, 0) << "the step ended before what it had begun";
-    const auto values = Step();
-    ASSERT_TRUE(values.ok()) << values.status();
+// The sum of one float goes from each to all, in two exchanges. That of many goes along the nodes:
+// the GPUs of the first have four, that of the second two.
+TEST_F(GpuCollective, AnyExchangeThatFailsIsTheStepsErrorAndTheNextStepRuns) {
+  for (const bool along_nodes : {false, true}) {
+    Use(3);
+    if (along_nodes) fake_gpus.cards = CardsOf({2, 1});
+    const int64_t elements = along_nodes ? 20'000 : 1;
+    Graph graph = NewGraph();
+    Scope root(&graph);
+    x_ = Placeholder(root, DT_FLOAT, {-1});
+    sums_ = SumOf(root, x_, Gpus(3), 1);
+    const std::vector<float> ones(static_cast<size_t>(elements), 1.0f);
+    feeds_ = {{x_, Tensor::FromValues<float>(Shape{elements}, ones)}};
+    session_ = Open(graph);
+    for (size_t gpu = 0; gpu < 3; ++gpu) {
+      for (int64_t exchange = 0; exchange < (along_nodes && gpu < 2 ? 4 : 2); ++exchange) {
+        FakeDrivers()[gpu]->RefuseExchange(exchange);
+        const Status status = Step().status();
+        EXPECT_EQ(status.code(), Code::kUnavailable) << status;
+        EXPECT_NE(status.message().find("a member's card is gone"), std::string::npos) << status;
+        EXPECT_NE(status.message().find("CollectiveReduceV2"), std::string::npos) << status;
+        // The others have begun theirs, which a thread of the library's puts on the queue.
+        for (const auto& driver : FakeDrivers())
+          EXPECT_EQ(driver->counts().late, 0) << "the step ended before what it had begun";
+        const auto values = Step();
+        ASSERT_TRUE(values.ok()) << values.status();
+        EXPECT_EQ(values->at(gpu).values<float>().back(), 6.0f);
+      }
+    }
+    ExpectNoRaces();
   }
-  ExpectNoRaces();
 }
 
 TEST_F(GpuCollective, ALostContextInTheMiddleFailsTheStepAndHangsNone) {
