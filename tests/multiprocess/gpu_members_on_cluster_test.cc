@@ -116,6 +116,29 @@ TEST_F(GpuMembersOnCluster, GpusOfTwoDaemonsSumWithTheBitsOfACpu) {
   EXPECT_TRUE(status.ok()) << status;
 }
 
+// The emulated NCCL refuses other memory beside what is registered.
+TEST_F(GpuMembersOnCluster, RegisteredPoolsExchangeWithEachOtherAndNotWithOtherMemory) {
+  setenv("MONOGRAPH_NCCL_POOL", "1", 1);
+  for (const bool all : {false, true}) {
+    session_ = nullptr;
+    for (int task = 0; task < (all ? 2 : 1); ++task) {
+      cluster_.daemon("worker", task).Signal(SIGKILL);
+      Start(task);
+    }
+    Open(/*timeout=*/60);
+    for (int step = 0; step < 2; ++step) {
+      const Status status = Step();
+      ASSERT_TRUE(status.ok()) << status;
+    }
+    const std::string error = cluster_.daemon("worker", 0).error();
+    EXPECT_NE(error.find(all ? "go from GPU to GPU by NCCL 2.28.99 with registered pools"
+                             : "go through host memory: " + std::string(kSecondTask)),
+              std::string::npos)
+        << error;
+  }
+  unsetenv("MONOGRAPH_NCCL_POOL");
+}
+
 TEST_F(GpuMembersOnCluster, AMemberThatDoesNotComeIsNamedAndTheNextStepRuns) {
   Open(/*timeout=*/8);
   ASSERT_EQ(Step().ToString(), "OK");
