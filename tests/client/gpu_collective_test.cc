@@ -215,10 +215,10 @@ TEST_F(GpuCollective, OverNodesASumSendsTwiceItsBytesWhateverTheNumberOfGpus) {
     ASSERT_TRUE(root.ok()) << root.status();
     Use(ranks);
     fake_gpus.cards = c.cards;
-    session_ = Open(graph);
+    const auto session = Open(graph);
     Tensor ones = Tensor::Allocate(DT_FLOAT, Shape{c.elements}).value();
     std::fill_n(ones.data<float>(), c.elements, 1.0f);
-    const auto values = session_->Run({{x, ones}}, ends);
+    const auto values = session->Run({{x, ones}}, ends);
     ASSERT_TRUE(values.ok()) << values.status();
     for (const Tensor& value : *values)
       EXPECT_EQ(value.scalar<float>(), static_cast<float>((1 << ranks) - 1));
@@ -437,6 +437,7 @@ TEST_F(GpuCollective, AnyExchangeThatFailsIsTheStepsErrorAndTheNextStepRuns) {
       }
     }
     ExpectNoRaces();
+    session_ = nullptr;
   }
 }
 
