@@ -490,6 +490,27 @@ TEST(Examples, MnistReplicaNamesEachMistake) {
   }
 }
 
+TEST(Transformer, TrainsInOneGraphAndBetweenGraphsAndRefusesWhatCannotBe) {
+  const std::string small =
+      "transformer --layers=1 --width=16 --inner=16 --length=8 --vocabulary=9 --batch_size=4 "
+      "--num_batches=8 --display_every=4 ";
+  for (const std::string& command :
+       {small + "--dtype=bfloat16 --num_replicas=2",
+        "monograph launch --workers=2 -- " MG_PROGRAMS "/" + small +
+            "--replication=between_graph --variable_update=replicated"}) {
+    const Ran ran = RunProgram(command);
+    EXPECT_EQ(ran.code, 0) << ran.output;
+    EXPECT_THAT(ran.output, HasSubstr("step 8  loss "));
+    EXPECT_THAT(ran.output, HasSubstr("total tokens/sec: "));
+  }
+  for (const auto& [flag, why] : {std::pair{"--heads=5", "--width=16 is no multiple of --heads=5"},
+                                  std::pair{"--length=7", "--length=7 is odd"}}) {
+    const Ran ran = RunProgram(small + flag);
+    EXPECT_EQ(ran.code, 2);
+    EXPECT_THAT(ran.output, HasSubstr(why));
+  }
+}
+
 TEST(CnnBenchmarks, PrintsTheLinesOfTfCnnBenchmarks) {
   const Ran ran = RunProgram(kCnn +
                              "--model=resnet18 --device=cpu --num_batches=4 --display_every=3 "
