@@ -23,7 +23,7 @@ using Clock = std::chrono::steady_clock;
 
 struct Settings : ReplicaFlags {
   Transformer model;
-  std::string dtype = "float", optimizer = "adam";
+  std::string dtype = "float", attention = "auto", optimizer = "adam";
   int64_t batch_size = 32, seed = 1;
   int num_batches = 300, num_warmup_batches = 0, display_every = 50;
   double learning_rate = 0.002, momentum = 0.9;
@@ -52,6 +52,10 @@ void Settings::AddTo(Flags* flags) {
   flags->Add("vocabulary", &model.vocabulary, "tokens that there are", 3, Flags::kMostUnits);
   flags->AddChoice("dtype", &dtype, {"float", "bfloat16"},
                    "of products and attention; variables, norms, updates and the loss are float");
+  flags->AddChoice(
+      "attention", &attention, {"auto", "fused", "ops"},
+      "fused: one op, which holds no weights of all pairs of tokens; ops: products and "
+      "softmax; auto: fused with --dtype=bfloat16");
   flags->Add("batch_size", &batch_size, "sequences of one update on each device", 1,
              Flags::kMostExamples);
   flags->Add("num_batches", &num_batches, "updates that are timed, of all clients", 1);
@@ -87,6 +91,7 @@ Status Settings::Check() {
                            " is odd: the second half of a sequence is the first once more");
   }
   model.compute = dtype == "bfloat16" ? DT_BFLOAT16 : DT_FLOAT;
+  model.fused_attention = attention == "fused" || (attention == "auto" && dtype == "bfloat16");
   MG_RETURN_IF_ERROR(CheckReplicas());
   return FindPlace(*this).status();
 }

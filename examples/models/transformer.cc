@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "ops/attention/attention.h"
 #include "ops/bias/bias.h"
 #include "ops/cast/cast.h"
 #include "ops/constant/constant.h"
@@ -61,19 +62,27 @@ class EncoderParts {
 
   Output Attention(const Scope& scope, const std::string& name, const Output& x) {
     const int64_t size = net_.width / net_.heads;
-    // [n, heads, length, size]
+    const double scale = 1 / std::sqrt(static_cast<double>(size));
+    // [n, length, heads, size]
     const auto heads = [&](const char* part) {
       const Output rows = Dense(scope.SubScope(part), name + "/" + part, x, net_.width, net_.width);
-      return Transpose(scope, Reshape(scope, rows, {-1, net_.length, net_.heads, size}),
-                       {0, 2, 1, 3});
+      return Reshape(scope, rows, {-1, net_.length, net_.heads, size});
     };
     const Output query = heads("query"), key = heads("key"), value = heads("value");
-    const Output scale = ScalarConst(scope, 1 / std::sqrt(static_cast<double>(size)), net_.compute);
-    const Output shares =
-        Softmax(scope, Mul(scope, BatchMatMul(scope, query, key, false, true), scale));
-    const Output mixed = Transpose(scope, BatchMatMul(scope, shares, value), {0, 2, 1, 3});
+    const Output mixed = net_.fused_attention ? monograph::Attention(scope, query, key, value,
+                                                                     static_cast<float>(scale))
+                                              : OfPlainOps(scope, query, key, value, scale);
     return Dense(scope.SubScope("output"), name + "/output",
                  Reshape(scope, mixed, {-1, net_.width}), net_.width, net_.width);
+  }
+
+  Output OfPlainOps(const Scope& scope, const Output& query, const Output& key, const Output& value,
+                    double scale) {
+    const auto by_head = [&](const Output& x) { return Transpose(scope, x, {0, 2, 1, 3}); };
+    const Output scores = BatchMatMul(scope, by_head(query), by_head(key), false, true);
+    const Output shares =
+        Softmax(scope, Mul(scope, scores, ScalarConst(scope, scale, net_.compute)));
+    return by_head(BatchMatMul(scope, shares, by_head(value)));
   }
 
   Output Layer(const Scope& scope, const std::string& name, const Output& x) {

@@ -15,10 +15,11 @@ struct Transformer {
   int64_t vocabulary = 64;  // the last token stands where one is hidden
   int64_t length = 32;      // of a sequence; even
   int64_t layers = 2, heads = 4;
-  int64_t width = 64;        // of a token between layers, a multiple of heads
-  int64_t inner = 256;       // units of the dense part of a layer
-  DType compute = DT_FLOAT;  // of products, attention and what is added up between layers;
-                             // DT_BFLOAT16 keeps float variables, norms and loss
+  int64_t width = 64;            // of a token between layers, a multiple of heads
+  int64_t inner = 256;           // units of the dense part of a layer
+  DType compute = DT_FLOAT;      // of products, attention and what is added up between layers;
+                                 // DT_BFLOAT16 keeps float variables, norms and loss
+  bool fused_attention = false;  // as one op (ops/attention/attention.h), else of plain ops
 
   // Builds a replica from MaskedSequences. Results are the mean loss and the share of right answers
   // over hidden tokens.

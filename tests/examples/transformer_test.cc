@@ -67,10 +67,13 @@ constexpr Transformer kSmall{
 
 TEST(Transformer, ASmallOneLearnsToTellHiddenTokens) { EXPECT_GT(Accuracy(kSmall, 100), 0.9f); }
 
-TEST(Transformer, ASmallOneLearnsInBfloat16) {
+TEST(Transformer, ASmallOneLearnsInBfloat16WithAttentionOfEitherKind) {
   Transformer net = kSmall;
   net.compute = DT_BFLOAT16;
-  EXPECT_GT(Accuracy(net, 100), 0.9f);
+  for (const bool fused : {false, true}) {
+    net.fused_attention = fused;
+    EXPECT_GT(Accuracy(net, 100), 0.9f) << fused;
+  }
 }
 
 }  // namespace
