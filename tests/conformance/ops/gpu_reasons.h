@@ -18,8 +18,6 @@ inline const std::map<std::string, std::string>& WithoutGpuKernel() {
       flow = "the executor runs it itself, on CPUs alone: nodes of GPUs beside it are refused";
   static const std::map<std::string, std::string> reasons = {
       {"ResourceCountUpTo", fails},
-      {"_FusedAttention", cpu},
-      {"_FusedAttentionGrad", cpu},
       {"_Conv2DBackprop", "FuseOps makes it of nodes of CPUs alone"},
       {"MonographDatasetBatch", host},
       {"SaveV2", host},
@@ -466,6 +464,8 @@ inline const std::map<std::string, std::string>& ComparedOnGpuBy() {
       {"DestroyResourceOp", state},
       {"ResourceGather", state},
       {"_FusedElementwise", state},
+      {"_FusedAttention", kernels},
+      {"_FusedAttentionGrad", kernels},
       {"_FusedMatMul", kernels},
       {"_FusedConv2D", kernels},
       {"_Conv2DBackpropInput", state},
