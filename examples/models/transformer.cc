@@ -15,6 +15,7 @@
 #include "ops/cast/cast.h"
 #include "ops/constant/constant.h"
 #include "ops/elementwise/elementwise.h"
+#include "ops/gather/gather.h"
 #include "ops/loss/loss.h"
 #include "ops/matmul/matmul.h"
 #include "ops/reduce/reduce.h"
@@ -108,9 +109,17 @@ Output Transformer::Logits(const Scope& scope, const Output& tokens,
   if (!tokens.valid()) return {};
   EncoderParts parts(*this, variables);
   const Scope first = scope.SubScope("embedding");
-  const Initial small = Initial::TruncatedNormal(0.1);
-  const Output vectors = variables.Lookup("tokens", Shape{vocabulary, width}, small, tokens);
-  const Output places = variables.Get("places", Shape{length, width}, small);
+  // Scaled as in the paper. So the table's gradient is a tensor, not rows, of which a GPU would
+  // have to count the different ones before it goes on.
+  const double scale = std::sqrt(static_cast<double>(width));
+  const auto table = [&](const char* name, int64_t rows) {
+    const Output values =
+        variables.Get(name, Shape{rows, width}, Initial::TruncatedNormal(0.1 / scale));
+    return Mul(first, values, Const(first, static_cast<float>(scale)));
+  };
+  // A GPU reshapes int32 on the host; the gradient does that with what is looked up.
+  const Output vectors = Gather(first, table("tokens", vocabulary), Cast(first, tokens, DT_INT64));
+  const Output places = table("places", length);
   Output x = Cast(first, Reshape(first, Add(first, vectors, places), {-1, width}), compute);
   for (int64_t i = 0; i < layers; ++i) {
     const std::string name = "layer" + std::to_string(i + 1);
@@ -127,15 +136,13 @@ ModelFn Transformer::Training() const {
     const Output logits = net.Logits(tower, batch[0], variables);
     if (!logits.valid()) return Outputs{};
     const Scope loss = tower.SubScope("loss"), accuracy = tower.SubScope("accuracy");
-    const Output labels = Reshape(loss, batch[1], {-1});
+    const Output labels = Reshape(loss, Cast(loss, batch[1], DT_INT64), {-1});
     // A mean over all tokens becomes one over those that are hidden.
     const double per_hidden = static_cast<double>(net.length) / static_cast<double>(net.hidden());
     const Output weights =
         Mul(loss, Reshape(loss, batch[2], {-1}), Const(loss, static_cast<float>(per_hidden)));
     const Output entropy = SparseSoftmaxCrossEntropyWithLogits(loss, logits, labels);
-    // int32 is compared on the host, also beside a GPU.
-    const Output hits =
-        Equal(accuracy, ArgMax(accuracy, logits, 1, DT_INT64), Cast(accuracy, labels, DT_INT64));
+    const Output hits = Equal(accuracy, ArgMax(accuracy, logits, 1, DT_INT64), labels);
     return Outputs{ReduceMean(loss.WithOpName("mean"), Mul(loss, entropy, weights)),
                    ReduceMean(accuracy.WithOpName("mean"),
                               Mul(accuracy, Cast(accuracy, hits, DT_FLOAT), weights))};
