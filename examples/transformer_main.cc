@@ -169,7 +169,7 @@ Status Run::Train() {
   MG_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session,
                       flags.Open(cluster_, graph, static_cast<int>(layout_.replicas.size())));
   const auto loops = static_cast<uint64_t>(settings_.Loops(layout_));
-  const auto feed = [&](int loop, int64_t batch) -> Result<std::vector<Tensor>> {
+  const auto feed = [&](int loop, int64_t batch) {
     const uint64_t own = static_cast<uint64_t>(batch) * loops +
                          static_cast<uint64_t>(layout_.rank) + static_cast<uint64_t>(loop);
     return MaskedSequences(settings_.model, RowsOfLoop(),

@@ -38,8 +38,8 @@ class EncoderParts {
     const Output weights = variables_.Get(name + "/weights", Shape{in, out},
                                           Initial::TruncatedNormal(deviation)),
                  biases = variables_.Get(name + "/biases", Shape{out}, Initial::Zeros());
-    return BiasAdd(scope, MatMul(scope, x, Cast(scope, weights, x.dtype())),
-                   Cast(scope, biases, x.dtype()));
+    return BiasAdd(scope, MatMul(scope, x, Cast(scope, weights, net_.compute)),
+                   Cast(scope, biases, net_.compute));
   }
 
   // Each row with mean 0 and variance 1, then scaled and moved by what is learned.
@@ -56,7 +56,7 @@ class EncoderParts {
 
   // x / 2 (1 + erf(x / sqrt 2))
   Output Gelu(const Scope& scope, const Output& x) {
-    const auto number = [&](double value) { return ScalarConst(scope, value, x.dtype()); };
+    const auto number = [&](double value) { return ScalarConst(scope, value, net_.compute); };
     const Output erf = Erf(scope, Mul(scope, x, number(std::sqrt(0.5))));
     return Mul(scope, Mul(scope, x, number(0.5)), Add(scope, erf, number(1)));
   }
@@ -156,15 +156,15 @@ Outputs MaskedPlaceholders(const Scope& scope, const Transformer& net, int64_t r
           Placeholder(scope.WithOpName("hidden"), DT_FLOAT, shape)};
 }
 
-std::vector<Tensor> MaskedSequences(const Transformer& net, int64_t rows, uint64_t seed) {
+Result<std::vector<Tensor>> MaskedSequences(const Transformer& net, int64_t rows, uint64_t seed) {
   std::mt19937_64 random(seed);
   const auto below = [&](int64_t bound) {
     return static_cast<int64_t>(random() % static_cast<uint64_t>(bound));
   };
   const Shape shape{rows, net.length};
-  Tensor tokens = Tensor::Allocate(DT_INT32, shape).value(),
-         labels = Tensor::Allocate(DT_INT32, shape).value(),
-         weights = Tensor::Allocate(DT_FLOAT, shape).value();
+  MG_ASSIGN_OR_RETURN(Tensor tokens, Tensor::Allocate(DT_INT32, shape));
+  MG_ASSIGN_OR_RETURN(Tensor labels, Tensor::Allocate(DT_INT32, shape));
+  MG_ASSIGN_OR_RETURN(Tensor weights, Tensor::Allocate(DT_FLOAT, shape));
   const int64_t half = net.length / 2;
   std::vector<int64_t> pairs(static_cast<size_t>(half));
   std::iota(pairs.begin(), pairs.end(), 0);
@@ -183,7 +183,7 @@ std::vector<Tensor> MaskedSequences(const Transformer& net, int64_t rows, uint64
       weight[place] = 1;
     }
   }
-  return {std::move(tokens), std::move(labels), std::move(weights)};
+  return std::vector<Tensor>{std::move(tokens), std::move(labels), std::move(weights)};
 }
 
 }  // namespace monograph::examples

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/tensor.h"
 #include "train/model.h"
 
 namespace monograph::examples {
@@ -36,7 +37,8 @@ struct Transformer {
 Outputs MaskedPlaceholders(const Scope& scope, const Transformer& net, int64_t rows);
 
 // A batch for them: a sequence is random tokens and then the same ones again; one of two that are
-// the same may be hidden. A seed gives the same batch everywhere.
-std::vector<Tensor> MaskedSequences(const Transformer& net, int64_t rows, uint64_t seed);
+// the same may be hidden. A seed gives the same batch everywhere. ResourceExhausted if there is no
+// memory for it.
+Result<std::vector<Tensor>> MaskedSequences(const Transformer& net, int64_t rows, uint64_t seed);
 
 }  // namespace monograph::examples

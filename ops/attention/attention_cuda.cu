@@ -3,6 +3,7 @@
 // products with one thread per element of the result, at whatever strides, and rows between them.
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
 
 #include "executor/kernel.h"
 #include "ops/attention/cudnn_attention.h"

@@ -14,7 +14,7 @@ namespace {
 
 TEST(Transformer, AHiddenTokenStandsOnceMoreInItsSequence) {
   const Transformer net{.vocabulary = 5, .length = 16};
-  const std::vector<Tensor> batch = MaskedSequences(net, 3, 7);
+  const std::vector<Tensor> batch = MaskedSequences(net, 3, 7).value();
   for (int64_t row = 0; row < 3; ++row) {
     int64_t hidden = 0;
     for (int64_t i = 0; i < 16; ++i) {
@@ -51,7 +51,7 @@ float Accuracy(const Transformer& net, int steps) {
   EXPECT_TRUE((*session)->Run({}, {}, {step->init}).ok());
   float sum = 0;
   for (int i = 0; i < steps; ++i) {
-    const std::vector<Tensor> batch = MaskedSequences(net, kRows, static_cast<uint64_t>(i));
+    const std::vector<Tensor> batch = MaskedSequences(net, kRows, static_cast<uint64_t>(i)).value();
     const auto result =
         (*session)->Run({{feeds[0], batch[0]}, {feeds[1], batch[1]}, {feeds[2], batch[2]}},
                         {step->results[1]}, {step->train});

@@ -1,6 +1,9 @@
 // Attention as one op, and its gradient, against what their formulas say in double.
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <string>
+#include <vector>
 
 #include "tests/ops/testing.h"
 
@@ -137,7 +140,7 @@ TEST(AttentionTest, TheBitsDoNotDependOnThreads) {
 TEST(AttentionTest, WithoutTokensToLookAtThereIsNothingToSee) {
   const Computed got = Compute({2, 3, 0, 2, 4}, 1, DT_FLOAT);
   ASSERT_EQ(got.results.size(), 4u);
-  for (const size_t i : {0, 1}) {
+  for (const size_t i : {0U, 1U}) {
     for (int64_t e = 0; e < got.results[i].elements(); ++e)
       EXPECT_EQ(got.results[i].data<float>()[e], 0) << i;
   }
