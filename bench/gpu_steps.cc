@@ -2,8 +2,26 @@
 
 #include "examples/models/mnist_cnn.h"
 #include "examples/models/resnet.h"
+#include "examples/models/transformer.h"
+#include "ops/cast/cast.h"
+#include "ops/constant/constant.h"
+#include "ops/elementwise/elementwise.h"
 
 namespace monograph::bench {
+namespace {
+
+// Takes tokens as numbers in [0, 1), which are their weights, too; the labels of images are not
+// looked at.
+ModelFn OfNumbers(const examples::Transformer& net) {
+  return [net](Scope& tower, std::span<const Output> batch,
+               ModelVariables& variables) -> Result<Outputs> {
+    const Output scale = Const(tower, static_cast<float>(net.vocabulary));
+    const Output tokens = Cast(tower, Mul(tower, batch[0], scale), DT_INT32);
+    return net.Training()(tower, Outputs{tokens, tokens, batch[0]}, variables);
+  };
+}
+
+}  // namespace
 
 std::vector<GpuStep> GpuSteps() {
   constexpr int64_t kImages = 64;
@@ -11,6 +29,14 @@ std::vector<GpuStep> GpuSteps() {
   examples::MnistCnn cnn16 = cnn;
   examples::ResNet resnet, resnet16;
   cnn16.compute = resnet16.compute = DT_BFLOAT16;
+  const examples::Transformer encoder{.vocabulary = 30522,
+                                      .length = 128,
+                                      .layers = 12,
+                                      .heads = 12,
+                                      .width = 768,
+                                      .inner = 3072,
+                                      .compute = DT_BFLOAT16,
+                                      .fused_attention = true};  // BERT's base size
   const Shape digits{kImages, 28 * 28}, photos{kImages, resnet.side, resnet.side, 3};
   std::vector<GpuStep> steps;
   for (const bool deterministic : {false, true}) {
@@ -30,6 +56,7 @@ std::vector<GpuStep> GpuSteps() {
     add("ResNet-50", "float32", resnet.Training(), photos, false);
     add("ResNet-50", "TF32", resnet.Training(), photos, true);
     add("ResNet-50", "bfloat16", resnet16.Training(), photos, true);
+    add("Transformer", "bfloat16", OfNumbers(encoder), {kImages, encoder.length}, true);
   }
   return steps;
 }

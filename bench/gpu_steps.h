@@ -1,6 +1,6 @@
-// The training steps that gpu_bench measures: the CNN and ResNet-50, in three ways to compute, each
-// with algorithms that are found by time and with those of the deterministic mode, which programs
-// have by default.
+// The training steps that gpu_bench measures: the CNN and ResNet-50 in three ways to compute, and a
+// Transformer encoder in bfloat16, each with algorithms that are found by time and with those of
+// the deterministic mode, which programs have by default.
 #pragma once
 
 #include <string>

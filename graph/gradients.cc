@@ -11,6 +11,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -51,11 +52,15 @@ PartialShape ShapeOfX(const Output& x) {
   return x.dtype() == DT_RESOURCE ? HandleShape(*x.graph, x.endpoint) : x.shape();
 }
 
-// The size of x's first dimension, a scalar.
+// The size of x's first dimension, a scalar: an int32 where it fits, since a GPU's constants of
+// that type lie in host memory, where who asks for it looks.
 Output NumRows(const Scope& scope, const Output& x) {
   const PartialShape shape = ShapeOfX(x);
   if (shape.known_rank() && shape.rank() > 0 && shape.dim(0) >= 0) {
-    return MakeConst(scope.WithOpName("num_rows"), Tensor::Scalar<int64_t>(shape.dim(0)));
+    const int64_t rows = shape.dim(0);
+    return MakeConst(scope.WithOpName("num_rows"), rows <= std::numeric_limits<int32_t>::max()
+                                                       ? Tensor::Scalar(static_cast<int32_t>(rows))
+                                                       : Tensor::Scalar(rows));
   }
   const Output dims = OpBuilder(scope, x.dtype() == DT_RESOURCE ? "VariableShape" : "Shape")
                           .Input(x)

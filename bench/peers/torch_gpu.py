@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""torch training on one GPU, channels last, eager and compiled: the CNN of TensorFlow's tutorials and ResNet-50 (SGD with
-momentum, one batch that lies on the GPU). Images per second.
+"""torch training on one GPU, eager and compiled: the CNN of TensorFlow's tutorials and ResNet-50, channels last, and a
+Transformer encoder in BERT's base size (SGD with momentum, one batch that lies on the GPU). Images, or sequences, per second.
 
 usage: torch_gpu.py [--serve] [--case="ResNet-50, batch 64, bfloat16, compiled"] [--help]
 
@@ -62,13 +62,35 @@ def cnn(nn):
     )
 
 
+def transformer(nn):
+    class Encoder(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.tokens = nn.Embedding(30522, 768)
+            self.places = nn.Embedding(128, 768)
+            layer = nn.TransformerEncoderLayer(
+                768, 12, 3072, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
+            )
+            self.layers = nn.TransformerEncoder(layer, 12, norm=nn.LayerNorm(768), enable_nested_tensor=False)
+            self.logits = nn.Linear(768, 30522)
+
+        def forward(self, x):
+            tokens = (x * 30522).long()
+            return self.logits(self.layers(self.tokens(tokens) + self.places.weight)).flatten(0, 1)
+
+    return Encoder()
+
+
 def training(torch, build, shape, kind, compiled):
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = kind == "TF32"
     torch.backends.cudnn.benchmark = True
     torch.manual_seed(1)
     model = build(torch.nn).cuda().to(memory_format=torch.channels_last)
-    x = torch.rand(*shape, device="cuda").contiguous(memory_format=torch.channels_last)
-    y = torch.randint(0, 10, (shape[0],), device="cuda")
+    x = torch.rand(*shape, device="cuda")
+    if len(shape) == 4:
+        x = x.contiguous(memory_format=torch.channels_last)
+    labels = shape[0] * shape[1] if len(shape) == 2 else shape[0]  # of tokens, or of images
+    y = torch.randint(0, 10, (labels,), device="cuda")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     loss_of = torch.nn.CrossEntropyLoss()
 
@@ -114,11 +136,11 @@ def main():
         return repetition
 
     cases = {}
-    for name, build, shape, kind in (
-        ("%s, batch 64, %s" % (name, kind), build, shape, kind)
-        for name, build, shape in (("CNN", cnn, (64, 1, 28, 28)), ("ResNet-50", resnet50, (64, 3, 224, 224)))
-        for kind in ("float32", "TF32", "bfloat16")
-    ):
+    images = (("CNN", cnn, (64, 1, 28, 28)), ("ResNet-50", resnet50, (64, 3, 224, 224)))
+    for name, build, shape, kind in [(*model, kind) for model in images for kind in ("float32", "TF32", "bfloat16")] + [
+        ("Transformer", transformer, (64, 128), "bfloat16")
+    ]:
+        name = "%s, batch 64, %s" % (name, kind)
         for how in ("eager", "compiled"):
             full = "%s, %s" % (name, how)
             cases[full] = case(full, build, shape, kind, how == "compiled")

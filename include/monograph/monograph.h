@@ -22,6 +22,7 @@
 #include "ops/accumulator/accumulator.h"
 #include "ops/activation/activation.h"
 #include "ops/array/array.h"
+#include "ops/attention/attention.h"
 #include "ops/batch_norm/batch_norm.h"
 #include "ops/bias/bias.h"
 #include "ops/candidate_sampler/candidate_sampler.h"

@@ -14,9 +14,9 @@
 namespace monograph::bench {
 namespace {
 
-TEST(GpuSteps, SixAreMeasuredInBothModesUnderNamesOfTheirOwn) {
+TEST(GpuSteps, SevenAreMeasuredInBothModesUnderNamesOfTheirOwn) {
   const std::vector<GpuStep> steps = GpuSteps();
-  ASSERT_EQ(steps.size(), 12U);
+  ASSERT_EQ(steps.size(), 14U);
   std::map<std::string, std::set<bool>> modes;  // by what torch calls it
   for (const GpuStep& step : steps) {
     modes[step.peers].insert(step.mode.deterministic);
@@ -26,7 +26,7 @@ TEST(GpuSteps, SixAreMeasuredInBothModesUnderNamesOfTheirOwn) {
           << "--case='" << step.name << "' picks " << other.name;
     }
   }
-  EXPECT_EQ(modes.size(), 6U);
+  EXPECT_EQ(modes.size(), 7U);
   for (const auto& [name, both] : modes) EXPECT_EQ(both.size(), 2U) << name;
 }
 

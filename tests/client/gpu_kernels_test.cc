@@ -17,6 +17,7 @@
 #include "executor/gpu/plugin.h"
 #include "graph/gradients.h"
 #include "ops/activation/activation.h"
+#include "ops/attention/attention.h"
 #include "ops/batch_norm/batch_norm.h"
 #include "ops/bias/bias.h"
 #include "ops/cast/cast.h"
@@ -47,6 +48,7 @@ struct Case {
   // What flows back is small where the result is: Relu's slope jumps there, and of two ways to
   // round one may be on the other side.
   bool ends_in_relu = false;
+  bool deterministic = false;  // also where it is compared with the CPU
 };
 std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
 
@@ -133,7 +135,7 @@ TEST_P(GpuKernels, AgreeWithTheCpus) {
     for (const bool tf32 : {false, true}) {
       if (tf32 && dtype != DT_FLOAT) continue;
       SCOPED_TRACE(std::string(DTypeName(dtype)) + (tf32 ? " as TF32" : ""));
-      const GpuOptions options = Options(tf32, /*deterministic=*/false);
+      const GpuOptions options = Options(tf32, c.deterministic);
       Results cpu, gpu;
       cpu.Compute(c, dtype, kCpu0, options);
       gpu.Compute(c, dtype, kGpu0, options);
@@ -302,6 +304,21 @@ std::vector<Case> Cases() {
                          return SoftmaxCrossEntropyWithLogits(s, in[0], Softmax(s, in[1]));
                        },
                    .summands = 300});
+  // cuDNN has two ways for the gradient.
+  for (const bool deterministic : {false, true}) {
+    for (const int64_t size : {64, 128}) {
+      const Shape rows{2, 20, 2, size}, columns{2, 24, 2, size};
+      cases.push_back(
+          {.name = "Attention, heads of " + std::to_string(size) +
+                   (deterministic ? ", deterministic" : ""),
+           .inputs = {rows, columns, columns},
+           .build = [](const Scope& s,
+                       const Outputs& in) { return Attention(s, in[0], in[1], in[2], 0.125f); },
+           .dtypes = size == 64 ? std::vector<DType>{DT_FLOAT, DT_HALF} : std::vector{DT_BFLOAT16},
+           .summands = size,
+           .deterministic = deterministic});
+    }
+  }
   return cases;
 }
 

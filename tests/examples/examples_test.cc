@@ -222,7 +222,7 @@ TEST(Examples, NoProgramTrainsAModelPerRank) {
   setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
   for (const std::string program :
        {"calculation_server", "cifar_hybrid", "cnn_benchmarks", "embedding", "linear_regression",
-        "mnist_replica", "split_model", "towers_by_hand", "monograph status",
+        "mnist_replica", "split_model", "towers_by_hand", "transformer", "monograph status",
         "monograph run x.pb --script=x --out=x"}) {
     const Ran ran = RunProgram(program);
     EXPECT_EQ(ran.code, 2) << program << ": " << ran.output;
@@ -490,6 +490,27 @@ TEST(Examples, MnistReplicaNamesEachMistake) {
   }
 }
 
+TEST(Transformer, TrainsInOneGraphAndBetweenGraphsAndRefusesWhatCannotBe) {
+  const std::string small =
+      "transformer --layers=1 --width=16 --inner=16 --length=8 --vocabulary=9 --batch_size=4 "
+      "--num_batches=8 --display_every=4 ";
+  for (const std::string& command :
+       {small + "--dtype=bfloat16 --num_replicas=2",
+        "monograph launch --workers=2 -- " MG_PROGRAMS "/" + small +
+            "--replication=between_graph --variable_update=replicated"}) {
+    const Ran ran = RunProgram(command);
+    EXPECT_EQ(ran.code, 0) << ran.output;
+    EXPECT_THAT(ran.output, HasSubstr("step 8  loss "));
+    EXPECT_THAT(ran.output, HasSubstr("total tokens/sec: "));
+  }
+  for (const auto& [flag, why] : {std::pair{"--heads=5", "--width=16 is no multiple of --heads=5"},
+                                  std::pair{"--length=7", "--length=7 is odd"}}) {
+    const Ran ran = RunProgram(small + flag);
+    EXPECT_EQ(ran.code, 2);
+    EXPECT_THAT(ran.output, HasSubstr(why));
+  }
+}
+
 TEST(CnnBenchmarks, PrintsTheLinesOfTfCnnBenchmarks) {
   const Ran ran = RunProgram(kCnn +
                              "--model=resnet18 --device=cpu --num_batches=4 --display_every=3 "
@@ -613,7 +634,8 @@ TEST(Examples, NumbersThatMakeNoSenseAreRefusedByEveryProgram) {
         "cnn_benchmarks --batch_size=0", "cnn_benchmarks --display_every=0",
         "imagenet_records --files=0", "embedding --dimensions=0", "embedding --batch_size=-1",
         "linear_regression --num_batches=0", "split_model --batch_size=0",
-        "towers_by_hand --num_batches=-1", "towers_by_hand --batch_size=-2"}) {
+        "towers_by_hand --num_batches=-1", "towers_by_hand --batch_size=-2",
+        "transformer --layers=0"}) {
     const Ran ran = RunProgram(command);
     EXPECT_EQ(ran.code, 2) << command;
     EXPECT_THAT(ran.output, HasSubstr("must be at least ")) << command;
@@ -774,7 +796,7 @@ TEST(Examples, CifarHybridNamesWhatItsClusterLacks) {
 TEST(Examples, EveryProgramExplainsItselfWithExamplesFirst) {
   for (const std::string program :
        {"calculation_server", "cifar_hybrid", "cnn_benchmarks", "embedding", "imagenet_records",
-        "linear_regression", "mnist_replica", "split_model", "towers_by_hand"}) {
+        "linear_regression", "mnist_replica", "split_model", "towers_by_hand", "transformer"}) {
     const Ran ran = RunProgram(program + " --help");
     EXPECT_EQ(ran.code, 0) << program;
     EXPECT_LT(ran.output.find("Examples:\n  " + program), ran.output.find("--cluster"))
@@ -787,7 +809,7 @@ TEST(Examples, EveryProgramSaysItsVersionTakesALogLevelAndWrapsItsHelp) {
        {"calculation_server", "cifar_hybrid", "cnn_benchmarks", "embedding", "imagenet_records",
         "linear_regression", "mnist_replica", "monograph compare", "monograph devices",
         "monograph graph export", "monograph keygen", "monograph launch", "monograph run",
-        "monograph status", "monograph-executor", "split_model", "towers_by_hand"}) {
+        "monograph status", "monograph-executor", "split_model", "towers_by_hand", "transformer"}) {
     const Ran version = RunProgram(program + " --version"), help = RunProgram(program + " --help"),
               level = RunProgram(program + " --log_level=loud");
     EXPECT_EQ(version.code, 0) << program << ": " << version.output;

@@ -43,7 +43,7 @@ const std::vector<std::pair<const char*, Ops>>& Likenesses() {
        {"FusedBatchNorm", "FusedBatchNormGrad", "FusedBatchNormGradV2", "_FusedBatchNormEx",
         "_FusedBatchNormGradEx"}},
       {"MatMul", {"_FusedMatMul"}},
-      {"BatchMatMulV2", {"BatchMatMulV3"}},
+      {"BatchMatMulV2", {"BatchMatMulV3", "_FusedAttention", "_FusedAttentionGrad"}},
       {"ConcatV2", {"Concat", "ParallelConcat"}},
       {"SplitV", {"Split"}},
       {"GatherV2", {"Gather"}},

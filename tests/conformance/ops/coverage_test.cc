@@ -68,6 +68,8 @@ const Reasons& WithoutGoldenCase() {
       {"MatchingFiles", "reads, writes or prints: tests/ops/reader_test"},
       {"Print", "reads, writes or prints: tests/ops/reader_test"},
       {"PrintV2", "reads, writes or prints: tests/ops/reader_test"},
+      {"_FusedAttention", "ours alone: tests/ops/attention_test"},
+      {"_FusedAttentionGrad", "ours alone: tests/ops/attention_test"},
       {"_FusedMatMul", "against the separate ops: tests/ops/matmul_test"},
       {"_FusedConv2D", "against the separate ops: tests/ops/image_test"},
       {"_Conv2DBackprop", "against the separate ops: tests/ops/fuse_test"},
@@ -272,6 +274,7 @@ const Reasons& WithoutGradientCase() {
       {"FusedBatchNorm", "takes no double: tests/ops/batch_norm_test"},
       {"FusedBatchNormV2", "takes no double: tests/ops/batch_norm_test"},
       {"FusedBatchNormV3", "takes no double: tests/ops/batch_norm_test"},
+      {"_FusedAttention", "takes no double: tests/ops/attention_test"},
       {"LRN", "takes no double: tests/ops/batch_norm_test"},
       {"SparseMatMul", "takes no double: tests/ops/batch_norm_test"},
       {"Switch", "its outputs are not both there: tests/client/control_flow_test"},
@@ -295,6 +298,7 @@ const Reasons& WithoutGradientCase() {
 // Gradients flow through these, but nobody has given them: asking for one is an error.
 const Reasons& WithoutGradient() {
   static const Reasons reasons = {
+      {"_FusedAttentionGrad", "cuDNN has none: attention of plain ops has"},
       {"_FusedMatMul", "made by FuseOps after gradients"},
       {"_FusedConv2D", "made by FuseOps after gradients"},
       {"_Conv2DBackprop", "made by FuseOps after gradients"},

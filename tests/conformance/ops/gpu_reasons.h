@@ -470,6 +470,8 @@ inline const std::map<std::string, std::string>& ComparedOnGpuBy() {
       {"DestroyResourceOp", state},
       {"ResourceGather", state},
       {"_FusedElementwise", state},
+      {"_FusedAttention", kernels},
+      {"_FusedAttentionGrad", kernels},
       {"_FusedMatMul", kernels},
       {"_FusedConv2D", kernels},
       {"_Conv2DBackpropInput", state},

@@ -1363,6 +1363,24 @@ TEST_F(SimulatedGpu, AddsBiasesInEveryLayoutAndType) {
   }
 }
 
+TEST_F(SimulatedGpu, AttendsLikeTheCpuWhateverItsLibrariesRefuse) {
+  int seed = 950;
+  for (const DType dtype : {DT_FLOAT, DT_HALF, DT_BFLOAT16}) {
+    SCOPED_TRACE(DTypeName(dtype));
+    const Attrs attrs{{"T", dtype}, {"scale", 0.5f}};
+    const Shape rows{2, 5, 3, 4}, columns{2, 7, 3, 4};
+    const std::vector<Tensor> in = {Random(dtype, rows, ++seed), Random(dtype, columns, ++seed),
+                                    Random(dtype, columns, ++seed)};
+    Compare("_FusedAttention", in, attrs, 4 * Unit(dtype), 10 * Unit(dtype));
+    KernelRunner cpu(&Kernels());
+    const auto forward = testing::RunOp(cpu, Ops(), "_FusedAttention", in, attrs);
+    ASSERT_TRUE(forward.ok()) << forward.status();
+    Compare("_FusedAttentionGrad",
+            {in[0], in[1], in[2], (*forward)[0], (*forward)[1], Random(dtype, rows, ++seed)}, attrs,
+            4 * Unit(dtype), 20 * Unit(dtype));
+  }
+}
+
 TEST_F(SimulatedGpu, PoolsVectorsOfChannelsLikeTheCpu) {
   int seed = 1000;
   for (const DType dtype : kFloats) {

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -56,7 +57,7 @@ struct Tensor {
   int64_t id = 0;
   DType dtype = DT_FLOAT;
   int64_t alignment = 1;
-  bool passes_by = false;
+  bool passes_by = false, by_value = false;  // by value: the host's memory holds it, a float
   std::array<int64_t, 4> dims{}, strides{};
   int64_t elements() const { return dims[0] * dims[1] * dims[2] * dims[3]; }
   size_t bytes() const {
@@ -69,9 +70,13 @@ struct Tensor {
   }
 };
 struct Step {
-  enum Kind { kForward, kInput, kFilter, kAdd, kRelu } kind;
-  Tensor x, w, y;  // of an addition: y = x + w
+  enum Kind { kForward, kInput, kFilter, kPoint, kSum, kProduct, kTurn, kAttention } kind;
+  Tensor x, w, y;  // of two operands: y = x + w
   std::array<int64_t, 2> before{}, stride{}, dilation{};
+  cudnnPointwiseMode_t mode{};
+  Tensor value, statistics, scale;  // of attention; its query is x, its key w
+
+  std::array<const Tensor*, 6> tensors() const { return {&x, &w, &y, &value, &statistics, &scale}; }
 };
 using Program = std::vector<Step>;
 
@@ -91,6 +96,7 @@ Tensor TensorOf(cudnnBackendDescriptor_t handle) {
   t.id = d.One<int64_t>(CUDNN_ATTR_TENSOR_UNIQUE_ID);
   t.alignment = d.One<int64_t>(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT);
   t.passes_by = d.One<char>(CUDNN_ATTR_TENSOR_IS_VIRTUAL) != 0;
+  t.by_value = d.One<char>(CUDNN_ATTR_TENSOR_IS_BY_VALUE) != 0;
   const auto type = d.One<cudnnDataType_t>(CUDNN_ATTR_TENSOR_DATA_TYPE);
   t.dtype = type == CUDNN_DATA_HALF       ? DT_HALF
             : type == CUDNN_DATA_BFLOAT16 ? DT_BFLOAT16
@@ -107,12 +113,40 @@ Step StepOf(cudnnBackendDescriptor_t handle) {
   Step s{};
   if (child(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR) != nullptr) {
     const Description& what = (*descriptions)[child(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR)];
-    s.kind = what.One<cudnnPointwiseMode_t>(CUDNN_ATTR_POINTWISE_MODE) == CUDNN_POINTWISE_ADD
-                 ? Step::kAdd
-                 : Step::kRelu;
+    s.kind = Step::kPoint;
+    s.mode = what.One<cudnnPointwiseMode_t>(CUDNN_ATTR_POINTWISE_MODE);
     s.x = TensorOf(child(CUDNN_ATTR_OPERATION_POINTWISE_XDESC));
-    if (s.kind == Step::kAdd) s.w = TensorOf(child(CUDNN_ATTR_OPERATION_POINTWISE_BDESC));
+    if (const auto other = child(CUDNN_ATTR_OPERATION_POINTWISE_BDESC)) s.w = TensorOf(other);
     s.y = TensorOf(child(CUDNN_ATTR_OPERATION_POINTWISE_YDESC));
+    return s;
+  }
+  if (child(CUDNN_ATTR_OPERATION_REDUCTION_DESC) != nullptr) {
+    s.kind = Step::kSum;
+    s.x = TensorOf(child(CUDNN_ATTR_OPERATION_REDUCTION_XDESC));
+    s.y = TensorOf(child(CUDNN_ATTR_OPERATION_REDUCTION_YDESC));
+    return s;
+  }
+  if (child(CUDNN_ATTR_OPERATION_MATMUL_DESC) != nullptr) {
+    s.kind = Step::kProduct;
+    s.x = TensorOf(child(CUDNN_ATTR_OPERATION_MATMUL_ADESC));
+    s.w = TensorOf(child(CUDNN_ATTR_OPERATION_MATMUL_BDESC));
+    s.y = TensorOf(child(CUDNN_ATTR_OPERATION_MATMUL_CDESC));
+    return s;
+  }
+  if (child(CUDNN_ATTR_OPERATION_RESHAPE_XDESC) != nullptr) {
+    s.kind = Step::kTurn;
+    s.x = TensorOf(child(CUDNN_ATTR_OPERATION_RESHAPE_XDESC));
+    s.y = TensorOf(child(CUDNN_ATTR_OPERATION_RESHAPE_YDESC));
+    return s;
+  }
+  if (child(CUDNN_ATTR_OPERATION_SDPA_FWD_QDESC) != nullptr) {
+    s.kind = Step::kAttention;
+    s.x = TensorOf(child(CUDNN_ATTR_OPERATION_SDPA_FWD_QDESC));
+    s.w = TensorOf(child(CUDNN_ATTR_OPERATION_SDPA_FWD_KDESC));
+    s.value = TensorOf(child(CUDNN_ATTR_OPERATION_SDPA_FWD_VDESC));
+    s.y = TensorOf(child(CUDNN_ATTR_OPERATION_SDPA_FWD_ODESC));
+    s.statistics = TensorOf(child(CUDNN_ATTR_OPERATION_SDPA_FWD_STATSDESC));
+    s.scale = TensorOf(child(CUDNN_ATTR_OPERATION_SDPA_FWD_SCALEDESC));
     return s;
   }
   cudnnBackendDescriptor_t convolution = nullptr;
@@ -146,11 +180,18 @@ struct Run {
   std::map<int64_t, std::vector<float>> between;
 
   void* Place(const Tensor& t) {
-    if (!t.passes_by) return places[t.id];
+    if (!t.passes_by && !t.by_value) return places[t.id];
     auto& values = between[t.id];
     values.resize(static_cast<size_t>(t.elements()));
     return values.data();
   }
+  // As what passes by lies: rounded to the type that its description says.
+  static double Rounded(const Tensor& t, double value) {
+    double room = 0;
+    emulated::Store(t.dtype, &room, 0, value);
+    return emulated::Load(t.dtype, &room, 0);
+  }
+  static DType Lies(const Tensor& t) { return t.passes_by || t.by_value ? DT_FLOAT : t.dtype; }
   // Dense, in the order of dims.
   std::vector<float> Read(const Tensor& t) {
     std::vector<float> all;
@@ -159,7 +200,7 @@ struct Run {
       for (int64_t b = 0; b < t.dims[1]; ++b)
         for (int64_t c = 0; c < t.dims[2]; ++c)
           for (int64_t d = 0; d < t.dims[3]; ++d)
-            all.push_back(static_cast<float>(emulated::Load(t.dtype, from, t.at(a, b, c, d))));
+            all.push_back(static_cast<float>(emulated::Load(Lies(t), from, t.at(a, b, c, d))));
     return all;
   }
   void Write(const Tensor& t, const std::vector<double>& all) {
@@ -169,7 +210,7 @@ struct Run {
       for (int64_t b = 0; b < t.dims[1]; ++b)
         for (int64_t c = 0; c < t.dims[2]; ++c)
           for (int64_t d = 0; d < t.dims[3]; ++d)
-            emulated::Store(t.dtype, to, t.at(a, b, c, d), all[i++]);
+            emulated::Store(Lies(t), to, t.at(a, b, c, d), Rounded(t, all[i++]));
   }
 
   void Convolve(const Step& s) {
@@ -215,17 +256,118 @@ struct Run {
     Write(result, sums);
   }
 
+  // fn(a, b, c, d) for each element, in the order of dims; its value.
+  template <typename Fn>
+  void WriteEach(const Tensor& t, const Fn& fn) {
+    std::vector<double> all;
+    for (int64_t a = 0; a < t.dims[0]; ++a)
+      for (int64_t b = 0; b < t.dims[1]; ++b)
+        for (int64_t c = 0; c < t.dims[2]; ++c)
+          for (int64_t d = 0; d < t.dims[3]; ++d) all.push_back(fn(a, b, c, d));
+    Write(t, all);
+  }
+  // Of a tensor that was read; dimensions of one element repeat it.
+  static double At(const Tensor& t, const std::vector<float>& values, int64_t a, int64_t b,
+                   int64_t c, int64_t d) {
+    const std::array<int64_t, 4> at{a, b, c, d};
+    int64_t index = 0;
+    for (size_t i = 0; i < 4; ++i) index = index * t.dims[i] + (t.dims[i] == 1 ? 0 : at[i]);
+    return static_cast<double>(values[static_cast<size_t>(index)]);
+  }
+
   void Point(const Step& s) {
+    const std::vector<float> x = Read(s.x), w = s.w.id == 0 ? std::vector<float>() : Read(s.w);
+    WriteEach(s.y, [&](int64_t a, int64_t b, int64_t c, int64_t d) {
+      const double left = At(s.x, x, a, b, c, d);
+      const double right = w.empty() ? 0 : At(s.w, w, a, b, c, d);
+      switch (s.mode) {
+        case CUDNN_POINTWISE_ADD:
+          return left + right;
+        case CUDNN_POINTWISE_SUB:
+          return left - right;
+        case CUDNN_POINTWISE_MUL:
+          return left * right;
+        case CUDNN_POINTWISE_EXP:
+          return std::exp(left);
+        case CUDNN_POINTWISE_RELU_FWD:
+          return std::max(left, 0.0);
+        case CUDNN_POINTWISE_IDENTITY:
+          return left;
+        default:
+          std::abort();
+      }
+    });
+  }
+  void Sum(const Step& s) {  // over the last dimension
     const std::vector<float> x = Read(s.x);
-    std::vector<float> bias;
-    if (s.kind == Step::kAdd) bias = Read(s.w);
-    const int64_t plane = s.y.dims[2] * s.y.dims[3];
-    std::vector<double> y(x.size());
-    for (size_t i = 0; i < x.size(); ++i) {
-      const auto channel = static_cast<size_t>(static_cast<int64_t>(i) / plane % s.y.dims[1]);
-      y[i] = s.kind == Step::kAdd ? x[i] + bias[channel] : std::max(x[i], 0.0f);
+    WriteEach(s.y, [&](int64_t a, int64_t b, int64_t c, int64_t) {
+      double sum = 0;
+      for (int64_t d = 0; d < s.x.dims[3]; ++d) sum += At(s.x, x, a, b, c, d);
+      return sum;
+    });
+  }
+  void Multiply(const Step& s) {
+    const std::vector<float> x = Read(s.x), w = Read(s.w);
+    WriteEach(s.y, [&](int64_t a, int64_t b, int64_t c, int64_t d) {
+      double sum = 0;
+      for (int64_t k = 0; k < s.x.dims[3]; ++k)
+        sum += At(s.x, x, a, b, c, k) * At(s.w, w, a, b, k, d);
+      return sum;
+    });
+  }
+  // A reshape whose strides say that it exchanges the last two dimensions.
+  void Turn(const Step& s) {
+    const std::vector<float> x = Read(s.x);
+    WriteEach(s.y,
+              [&](int64_t a, int64_t b, int64_t c, int64_t d) { return At(s.x, x, a, b, d, c); });
+  }
+  void Attend(const Step& s) {
+    const std::vector<float> q = Read(s.x), k = Read(s.w), v = Read(s.value);
+    const double scale = static_cast<double>(Read(s.scale)[0]);
+    const int64_t columns = s.w.dims[2], size = s.x.dims[3];
+    std::vector<double> out, statistics;
+    for (int64_t n = 0; n < s.x.dims[0]; ++n) {
+      for (int64_t h = 0; h < s.x.dims[1]; ++h) {
+        for (int64_t i = 0; i < s.x.dims[2]; ++i) {
+          std::vector<double> p;
+          for (int64_t j = 0; j < columns; ++j) {
+            double score = 0;
+            for (int64_t d = 0; d < size; ++d)
+              score += At(s.x, q, n, h, i, d) * At(s.w, k, n, h, j, d);
+            p.push_back(scale * score);
+          }
+          const double top = *std::max_element(p.begin(), p.end());
+          double sum = 0;
+          for (double& weight : p) sum += weight = std::exp(weight - top);
+          statistics.push_back(top + std::log(sum));
+          for (int64_t d = 0; d < size; ++d) {
+            double mixed = 0;
+            for (int64_t j = 0; j < columns; ++j)
+              mixed += p[static_cast<size_t>(j)] / sum * At(s.value, v, n, h, j, d);
+            out.push_back(mixed);
+          }
+        }
+      }
     }
-    Write(s.y, y);
+    Write(s.y, out);
+    Write(s.statistics, statistics);
+  }
+
+  void Do(const Step& s) {
+    switch (s.kind) {
+      case Step::kPoint:
+        return Point(s);
+      case Step::kSum:
+        return Sum(s);
+      case Step::kProduct:
+        return Multiply(s);
+      case Step::kTurn:
+        return Turn(s);
+      case Step::kAttention:
+        return Attend(s);
+      default:
+        return Convolve(s);
+    }
   }
 };
 
@@ -357,7 +499,9 @@ cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t handle) {
   for (const int name : {CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR,
                          CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
                          CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
-                         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC}) {
+                         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
+                         CUDNN_ATTR_OPERATION_REDUCTION_DESC, CUDNN_ATTR_OPERATION_MATMUL_DESC,
+                         CUDNN_ATTR_OPERATION_RESHAPE_XDESC, CUDNN_ATTR_OPERATION_SDPA_FWD_QDESC}) {
     if (d.values.contains(name))
       (*programs)[handle] = std::make_shared<const Program>(Program{StepOf(handle)});
   }
@@ -389,10 +533,15 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
   }
   if (program == nullptr) return CUDNN_STATUS_BAD_PARAM;
   std::vector<emulated::Operand> operands;
+  std::map<int64_t, std::vector<float>> values;
   for (const Step& step : *program) {
-    for (const Tensor* t : {&step.x, &step.w, &step.y}) {
+    for (const Tensor* t : step.tensors()) {
       if (t->id == 0 || t->passes_by) continue;
       const auto place = places.find(t->id);
+      if (t->by_value && place != places.end()) {
+        values[t->id] = {*static_cast<const float*>(place->second)};
+        continue;
+      }
       if (place == places.end() ||
           reinterpret_cast<uintptr_t>(place->second) % static_cast<uintptr_t>(t->alignment) != 0)
         return CUDNN_STATUS_BAD_PARAM;
@@ -406,14 +555,8 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
   if (bytes > 0) operands.push_back({workspace, static_cast<size_t>(bytes)});
   const auto compute = [=] {
     if (alive.expired()) return emulated::Lose("cudnnBackendExecute: its plan was destroyed");
-    Run run{.places = places};
-    for (const Step& step : *program) {
-      if (step.kind == Step::kAdd || step.kind == Step::kRelu) {
-        run.Point(step);
-      } else {
-        run.Convolve(step);
-      }
-    }
+    Run run{.places = places, .between = values};
+    for (const Step& step : *program) run.Do(step);
   };
   const cudaError_t error =
       emulated::EnqueueOn(handle->stream, "cudnnBackendExecute", compute, std::move(operands));

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "ops/attention/cudnn_attention.h"
 #include "ops/conv/cudnn_conv.h"
 #include "ops/gpu/cudnn_layer.h"
 #include "ops/gpu/device_code.h"
@@ -172,6 +173,13 @@ Status matmul::Cublas::Run(KernelContext& c, const CublasCall& call) {
   return ForFloats(call.dtype, [&](auto zero) {
     return ForEach(c, p.m * p.n * call.count, ProductBody<decltype(zero)>{call});
   });
+}
+
+struct attention::CudnnAttention::Impl {};
+attention::CudnnAttention::CudnnAttention() = default;
+attention::CudnnAttention::~CudnnAttention() = default;
+Status attention::CudnnAttention::Run(KernelContext&, const CudnnCall&) {
+  return Unimplemented("a simulated GPU has no such engine");
 }
 
 struct conv::CudnnConv::Impl {};
