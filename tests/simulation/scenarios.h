@@ -13,5 +13,7 @@ void RunSessions();
 void RunTransfers();
 void RunJobs();
 void RunNeighbours();
+void RunGpus();
+void RunGpuLosses();
 
 }  // namespace monograph::simulation

@@ -2,6 +2,7 @@
 //
 //   simulation [--scenario=NAME] [--schedules=N] [--seed=FIRST] [--failures=MOST] [--twice]
 //              [--trace] [--list]
+//   simulation --gpus=N ...    a report instead (tests/simulation/gpus_report.h)
 //
 // Seeds FIRST to FIRST + N - 1, each with one of the scenarios, or with the one named. Schedules
 // run in processes of their own, some hundred in each, so that one that fails, crashes or never
@@ -28,6 +29,7 @@
 
 #include "base/log.h"
 #include "base/pool_allocator.h"
+#include "tests/simulation/gpus_report.h"
 #include "tests/simulation/scenario.h"
 #include "tests/simulation/scheduler.h"
 
@@ -70,8 +72,11 @@ const Scenario& ScenarioOf(const Options& options, uint64_t seed) {
 ScheduleResult RunOne(const Options& options, uint64_t seed) {
   const Scenario& scenario = ScenarioOf(options, seed);
   const int64_t before = HostPool().bytes_in_use();
-  const ScheduleResult result = RunSchedule(
-      {.seed = seed, .longest = scenario.longest, .trace = options.trace}, [&] { scenario.run(); });
+  const ScheduleResult result = RunSchedule({.seed = seed,
+                                             .longest = scenario.longest,
+                                             .most_decisions = scenario.most_decisions,
+                                             .trace = options.trace},
+                                            [&] { scenario.run(); });
   if (const int64_t after = HostPool().bytes_in_use(); after != before) {
     std::fprintf(stderr, "seed %llu: %lld bytes of tensors are not given back\n",
                  static_cast<unsigned long long>(seed), static_cast<long long>(after - before));
@@ -221,6 +226,7 @@ bool ReadNumber(std::string_view text, uint64_t* number) {
 
 int Main(int argc, char** argv) {
   Options options;
+  GpuReport report;
   for (int i = 1; i < argc; ++i) {
     const std::string_view flag = argv[i];
     bool known = true;
@@ -241,13 +247,14 @@ int Main(int argc, char** argv) {
         std::printf("%-20s %s\n", scenario.name, scenario.what);
       return 0;
     } else {
-      known = false;
+      known = ReadGpuFlag(flag, &report);
     }
     if (!known) {
       std::fprintf(stderr,
                    "'%s' is not understood; usage: simulation [--scenario=NAME] [--schedules=N] "
-                   "[--seed=FIRST] [--failures=MOST] [--twice] [--trace] [--list]\n",
-                   argv[i]);
+                   "[--seed=FIRST] [--failures=MOST] [--twice] [--trace] [--list]\n"
+                   "or: simulation %s\n",
+                   argv[i], kGpuReportFlags);
       return 2;
     }
   }
@@ -255,7 +262,7 @@ int Main(int argc, char** argv) {
   SetLogLevel(options.trace ? LogLevel::kDebug : LogLevel::kOff);
   (void)ScratchFolder();  // one for all processes
   LeaveOut(&HostPool(), sizeof(PoolAllocator));
-  const int result = Run(options);
+  const int result = report.gpus > 0 ? PrintGpuReport(report) : Run(options);
   std::error_code ignored;
   std::filesystem::remove_all(ScratchFolder(), ignored);
   return result;
