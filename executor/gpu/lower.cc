@@ -177,7 +177,7 @@ class Lowering {
       if (collective->divides()) {
         why = "final_op is Div";
       } else {
-        Result<DeviceMerge> made = MakeMerge(id, merge, members.size());
+        Result<DeviceMerge> made = MakeMerge(id, merge);
         if (made.ok()) {
           node.merge = std::move(made).value();
         } else {
@@ -198,27 +198,22 @@ class Lowering {
     const std::string merge = collective.merge_op();
     if (!merge.empty()) {
       if (!IsFloating(graph_.dtype({id, 0})) || collective.divides()) return Status();
-      // Where only the step knows the number of members they are merged one by one, which gives the
-      // same bits.
-      const auto ranks = graph_.attrs(id).GetOr<int64_t>("group_size", 0);
-      if (ranks == 1) return Status();
-      Result<DeviceMerge> made = MakeMerge(id, merge, ranks == 0 ? 2 : static_cast<int>(ranks));
+      if (graph_.attrs(id).GetOr<int64_t>("group_size", 0) == 1) return Status();
+      Result<DeviceMerge> made = MakeMerge(id, merge);
       if (!made.ok()) return Status();
       node.merge = std::move(made).value();
-      node.merge.all_at_once = node.merge.all_at_once && ranks != 0;
     }
     node.direct = true;
     return Status();
   }
 
-  // Makes a kernel of the node's GPU that merges inputs by `op`: all of them at once if the op
-  // takes any number, otherwise two.
-  Result<DeviceMerge> MakeMerge(NodeId id, const std::string& op, int ranks) {
+  // Makes a kernel of the node's GPU that merges two inputs by `op`, or as many as it is given if
+  // the op takes any number.
+  Result<DeviceMerge> MakeMerge(NodeId id, const std::string& op) {
     DeviceMerge merge;
     MG_ASSIGN_OR_RETURN(const OpDef* def, graph_.registry().Require(op));
     const std::string& number_attr = def->inputs().front().number_attr;
-    merge.all_at_once = !number_attr.empty();
-    merge.adds = merge.all_at_once;  // sums alone take any number of inputs
+    merge.adds = !number_attr.empty();  // sums alone take any number of inputs
     const DType dtype = graph_.dtype({id, 0});
     Graph alone(&graph_.registry());
     const Attrs argument{{"T", dtype}, {"index", int64_t{0}}};
@@ -226,10 +221,9 @@ class Lowering {
         const NodeId from,
         alone.AddNode(
             {.name = "from", .op = kArgOp, .attrs = std::make_shared<const Attrs>(argument)}));
-    const std::vector<Endpoint> inputs(merge.all_at_once ? static_cast<size_t>(ranks) : 2,
-                                       Endpoint{from, 0});
+    const std::vector<Endpoint> inputs(2, Endpoint{from, 0});
     Attrs attrs{{"T", dtype}};
-    if (merge.all_at_once) attrs.Set(number_attr, static_cast<int64_t>(ranks));
+    if (merge.adds) attrs.Set(number_attr, int64_t{2});
     MG_ASSIGN_OR_RETURN(const NodeId node,
                         alone.AddNode({.name = "merge",
                                        .op = op,

@@ -20,6 +20,7 @@ inline constexpr std::chrono::microseconds kMembersPoll{50};
 struct MemberRow {
   uint64_t signature = 0;  // of what members must agree on
   uint64_t current = 0;    // the communicator that it has; 0: none
+  uint64_t node = 0;       // NodeOfLink
   bool sends = false;      // a broadcast's sender
   bool any_order = false;  // Communicators::any_order
   Shape shape;             // of the first input

@@ -8,9 +8,11 @@
 #include "executor/gpu/members.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "base/codec.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "executor/collective/operation.h"
@@ -23,11 +25,12 @@ using collective::GroupName;
 namespace {
 
 // A row as bytes:
-//   signature:u64 current:u64 sends:u8 any_order:u8 dims:u8 dim:i64*dims
+//   signature:u64 current:u64 node:u64 sends:u8 any_order:u8 dims:u8 dim:i64*dims
 std::string EncodeRow(const MemberRow& row) {
   Encoder out;
   out.Put(row.signature);
   out.Put(row.current);
+  out.Put(row.node);
   out.Put(static_cast<uint8_t>(row.sends));
   out.Put(static_cast<uint8_t>(row.any_order));
   out.Put(static_cast<uint8_t>(row.shape.rank()));
@@ -42,6 +45,7 @@ Result<std::vector<MemberRow>> DecodeRows(std::string_view bytes, int ranks) {
     MemberRow& row = rows.emplace_back();
     row.signature = in.Get<uint64_t>();
     row.current = in.Get<uint64_t>();
+    row.node = in.Get<uint64_t>();
     row.sends = in.Get<uint8_t>() != 0;
     row.any_order = in.Get<uint8_t>() != 0;
     std::vector<int64_t> dims(in.Get<uint8_t>());
@@ -84,13 +88,34 @@ std::string WhyNoLink(const CollectiveMembers& members, const DeviceLinks& links
   return "";
 }
 
+uint64_t NodeOfLink(std::string_view link) {
+  const size_t begin = std::min(link.find('/'), link.size());
+  return Fnv1a(link.substr(begin, std::max(link.rfind('/'), begin) - begin));
+}
+
 std::string DescribeWay(const CollectiveMembers& members, const DeviceLinks& links,
                         const std::string& why_not) {
   std::string text = "collectives of " + members.devices.front() + " and " +
                      std::to_string(members.size() - 1) + " other GPUs go ";
   if (!why_not.empty()) return text + "through host memory: " + why_not;
   const std::string& link = links.at(members.devices.front());
-  return text + "from GPU to GPU by " + link.substr(0, link.find('/'));
+  text += "from GPU to GPU by " + link.substr(0, link.find('/'));
+  std::vector<uint64_t> nodes;
+  for (const std::string& device : members.devices) nodes.push_back(NodeOfLink(links.at(device)));
+  const std::string count =
+      std::to_string(std::set<uint64_t>(nodes.begin(), nodes.end()).size()) + " nodes";
+  switch (NodeOrderOf(nodes)) {
+    case NodeOrder::kOneNode:
+      return text;
+    case NodeOrder::kOneEach:
+      return text + ", on " + count;
+    case NodeOrder::kRuns:
+      return text + ", along " + count;
+    case NodeOrder::kScattered:
+      return text + ", on " + count +
+             ", each with all: the ranks of a node do not follow each other";
+  }
+  return text;
 }
 
 bool ReachesAny(const std::string& device, const DeviceLinks& links) {
@@ -259,6 +284,7 @@ Status GpuMembers::Announce(const MemberOperationPtr& operation) {
   MemberRow row;
   row.signature = collective::SignatureOf(request);
   row.sends = request.kind == CollectiveKind::kBroadcast && !op.inputs.empty();
+  row.node = NodeOfLink(device_.info().link);
   row.any_order = device_.driver().communicators()->any_order();
   if (!op.inputs.empty()) row.shape = op.inputs[0].shape();
   op.request->inputs.clear();

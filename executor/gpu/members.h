@@ -7,15 +7,14 @@
 //                       a row of every other. Whoever does not come is named, by a deadline
 //   numbers             all are there: they meet again, to agree on the collective's place in the
 //                       order of launches (LaunchOrder)
-//   members thread      one per device. In that order it enqueues on kMembers: an exchange, merging,
-//                       another exchange
+//   members thread      one per device. In that order it enqueues on kMembers: exchanges, and sums in
+//                       between
 //   completing thread   the device has done it: the kernel is done
 //
 // Sums are made in rank order, unless all members allow any (Communicators::any_order), as in host
-// memory: each rank gets all inputs of its share of the
-// elements, merges them by the device's own kernels, and sends the result to the others. A
-// ring would add up in another order for each share. Each GPU would send as many bytes; of them
-// more leave a node here, where it has several GPUs (docs/gpu.md).
+// memory, by the device's own kernels. A ring would add up in another order for each share. On one
+// node each rank adds up a share of the elements; over several nodes, sums go from node to node
+// (executor/gpu/exchange_plan.h). Which node it is on each member says in its row.
 //
 // Nothing on another queue waits for kMembers: who needs a result begins when it is there. So
 // whatever a collective waits for on the device comes to an end, and no order of launches but the
@@ -41,6 +40,7 @@
 
 #include <chrono>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -53,10 +53,11 @@
 #include "executor/collective/collective_kernel.h"
 #include "executor/gpu/communicator.h"
 #include "executor/gpu/copies.h"
+#include "executor/gpu/exchange_plan.h"
 #include "executor/gpu/gpu_device.h"
+#include "executor/gpu/grains.h"
 #include "executor/gpu/launch_order.h"
 #include "executor/gpu/launcher.h"
-#include "executor/gpu/shares.h"
 #include "executor/kernel.h"
 
 namespace monograph {
@@ -67,6 +68,8 @@ using DeviceLinks = std::map<std::string, std::string>;
 
 // Empty if all of these devices reach each other without the host; else why not, in words.
 std::string WhyNoLink(const CollectiveMembers& members, const DeviceLinks& links);
+// A number for the node that a link, "library/node/card", names.
+uint64_t NodeOfLink(std::string_view link);
 // Which way their collectives go, for the log. `why_not`: of WhyNoLink, or another reason.
 std::string DescribeWay(const CollectiveMembers& members, const DeviceLinks& links,
                         const std::string& why_not);
@@ -77,8 +80,7 @@ bool ReachesAny(const std::string& device, const DeviceLinks& links);
 // Merges on the device, in rank order.
 struct DeviceMerge {
   std::unique_ptr<Kernel> kernel;  // nullptr: nothing is merged
-  bool all_at_once = false;        // it takes all ranks; else two
-  bool adds = false;               // it is a sum
+  bool adds = false;               // it is a sum, of any number; else it takes two
 };
 
 // One member's part in one collective.
@@ -167,6 +169,10 @@ class GpuMembers : public DeviceWork, public std::enable_shared_from_this<GpuMem
   Status ReduceInAnyOrder(MemberOperation& operation);
   Status Broadcast(MemberOperation& operation);
   Status Gather(MemberOperation& operation);
+  static NodeRanks NodesOf(const MemberOperation& operation, size_t bytes);
+  // Which elements of the inputs and outputs the plan's units are.
+  using PartsFn = std::function<std::vector<TensorPart>(UnitRange)>;
+  Status Follow(MemberOperation& operation, const ExchangePlan& plan, const PartsFn& parts);
   // Memory that `queue` may write.
   Result<Buffer> Allocate(MemberOperation& operation, size_t bytes, Queue queue = Queue::kMembers);
   Result<Tensor> AllocateTensor(MemberOperation& operation, const Shape& shape);

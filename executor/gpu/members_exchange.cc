@@ -1,10 +1,11 @@
-// What a collective enqueues on the GPU. Reduce, unless any order of additions will do, exchanges
-// shares of the inputs, merges its own share in rank order (Merge), and exchanges the results;
-// Broadcast cuts the tensor into shares, so that nobody sends much more than the tensor once;
-// Gather is one exchange. All run on the members thread.
+// What a collective enqueues on the GPU. Reduce (unless any order of additions will do), Broadcast
+// and Gather make a plan (exchange_plan.h), which Follow does step by step: an exchange, and then
+// the sums (Merge). All run on the members thread.
 #include <algorithm>
+#include <map>
 #include <utility>
 
+#include "executor/gpu/grains.h"
 #include "executor/gpu/member_operation.h"
 
 namespace monograph {
@@ -101,70 +102,15 @@ Status GpuMembers::Reduce(MemberOperation& op) {
   const bool any_order = std::all_of(op.rows.begin(), op.rows.end(),
                                      [](const MemberRow& row) { return row.any_order; });
   if (any_order && op.merge->adds) return ReduceInAnyOrder(op);
-  const auto shares = CutShares(shapes, op.size());
-  const auto& own = shares[static_cast<size_t>(op.rank)];
-  const size_t element = DTypeSize(op.request->dtype);
-  // The others' inputs of the own share: by rank, then by part.
-  std::vector<size_t> offsets;
   size_t bytes = 0;
-  for (int rank = 0; rank < op.size(); ++rank) {
-    for (const TensorPart& part : own) {
-      offsets.push_back(bytes);
-      if (rank != op.rank)
-        bytes += (static_cast<size_t>(part.elements()) * element + kSlotAlignment - 1) /
-                 kSlotAlignment * kSlotAlignment;
-    }
-  }
-  if (bytes > 0) {
-    MG_ASSIGN_OR_RETURN(op.scratch, Allocate(op, bytes));
-  }
-  const auto slot = [&](int rank, size_t part) {
-    return Tensor(op.request->dtype, Shape{own[part].elements()}, op.scratch,
-                  offsets[static_cast<size_t>(rank) * own.size() + part]);
-  };
-
-  std::vector<Communicator::Send> sends;
-  std::vector<Communicator::Receive> receives;
-  for (int rank = 0; rank < op.size(); ++rank) {
-    if (rank == op.rank) continue;
-    for (const TensorPart& part : shares[static_cast<size_t>(rank)]) {
-      const Tensor view = ViewOf(op.inputs[part.tensor], part);
-      sends.push_back({rank, view.raw(), view.bytes()});
-    }
-    for (size_t part = 0; part < own.size(); ++part) {
-      Tensor view = slot(rank, part);
-      receives.push_back({rank, view.raw(), view.bytes()});
-    }
-  }
-  MG_RETURN_IF_ERROR(Exchange(op, sends, receives));
-
-  for (size_t part = 0; part < own.size(); ++part) {
-    std::vector<Tensor> inputs;
-    for (int rank = 0; rank < op.size(); ++rank) {
-      inputs.push_back(rank == op.rank ? ViewOf(op.inputs[own[part].tensor], own[part])
-                                       : slot(rank, part));
-    }
-    MG_RETURN_IF_ERROR(Merge(op, inputs, ViewOf(op.outputs[own[part].tensor], own[part])));
-  }
-
-  sends.clear();
-  receives.clear();
-  for (int rank = 0; rank < op.size(); ++rank) {
-    if (rank == op.rank) continue;
-    for (const TensorPart& part : own) {
-      const Tensor view = ViewOf(op.outputs[part.tensor], part);
-      sends.push_back({rank, view.raw(), view.bytes()});
-    }
-    for (const TensorPart& part : shares[static_cast<size_t>(rank)]) {
-      Tensor view = ViewOf(op.outputs[part.tensor], part);
-      receives.push_back({rank, view.raw(), view.bytes()});
-    }
-  }
-  return Exchange(op, sends, receives);
+  for (const Tensor& output : op.outputs) bytes += output.bytes();
+  const Grains grains(shapes);
+  NodeRanks nodes = NodesOf(op, bytes);
+  const int pieces = ChoosePieces(nodes, bytes);
+  return Follow(op, ExchangePlan::Reduce(std::move(nodes), grains.count(), pieces),
+                [&](UnitRange units) { return grains.Parts(units.begin, units.end); });
 }
 
-// The sender cuts the tensor into a share for each rank; then every rank sends its share to the
-// others, so that nobody sends much more than the tensor once.
 Status GpuMembers::Broadcast(MemberOperation& op) {
   const auto sender =
       std::find_if(op.rows.begin(), op.rows.end(), [](const MemberRow& r) { return r.sends; });
@@ -175,62 +121,108 @@ Status GpuMembers::Broadcast(MemberOperation& op) {
     MG_ASSIGN_OR_RETURN(Tensor output, AllocateTensor(op, sender->shape));
     op.outputs.push_back(std::move(output));
   }
-  Tensor& whole = op.outputs[0];
-  const auto shares = CutShares({&sender->shape, 1}, op.size());
-  std::vector<Communicator::Send> sends;
-  std::vector<Communicator::Receive> receives;
-  const auto send = [&](int share, int to) {
-    for (const TensorPart& part : shares[static_cast<size_t>(share)]) {
-      const Tensor view = ViewOf(whole, part);
-      sends.push_back({to, view.raw(), view.bytes()});
-    }
-  };
-  const auto receive = [&](int share, int from) {
-    for (const TensorPart& part : shares[static_cast<size_t>(share)]) {
-      Tensor view = ViewOf(whole, part);
-      receives.push_back({from, view.raw(), view.bytes()});
-    }
-  };
-  for (int rank = 0; rank < op.size() && op.rank == root; ++rank) {
-    if (rank != root) send(rank, rank);
-  }
-  if (op.rank != root) receive(op.rank, root);
-  MG_RETURN_IF_ERROR(Exchange(op, sends, receives));
-  sends.clear();
-  receives.clear();
-  for (int rank = 0; rank < op.size(); ++rank) {
-    if (rank == op.rank) continue;
-    if (rank != root) send(op.rank, rank);
-    if (op.rank != root) receive(rank, rank);
-  }
-  return Exchange(op, sends, receives);
+  const size_t bytes = op.outputs[0].bytes();
+  const Grains grains({&sender->shape, 1});
+  NodeRanks nodes = NodesOf(op, bytes);
+  const int pieces = ChoosePieces(nodes, bytes);
+  return Follow(op, ExchangePlan::Broadcast(std::move(nodes), grains.count(), pieces, root),
+                [&](UnitRange units) { return grains.Parts(units.begin, units.end); });
 }
 
 Status GpuMembers::Gather(MemberOperation& op) {
   Shape shape = op.rows[0].shape;
+  std::vector<int64_t> first{0};  // element of each rank's value
   int64_t rows = 0;
-  for (const MemberRow& row : op.rows) rows += row.shape.dim(0);
+  for (const MemberRow& row : op.rows) {
+    rows += row.shape.dim(0);
+    first.push_back(first.back() + row.shape.elements());
+  }
   shape.set_dim(0, rows);
   MG_ASSIGN_OR_RETURN(Tensor output, AllocateTensor(op, shape));
   op.outputs.push_back(std::move(output));
-  const Tensor& own = op.inputs[0];
-  std::vector<Communicator::Send> sends;
-  std::vector<Communicator::Receive> receives;
-  auto* to = static_cast<char*>(op.outputs[0].raw());
-  for (int rank = 0; rank < op.size(); ++rank) {
-    const size_t bytes = static_cast<size_t>(op.rows[static_cast<size_t>(rank)].shape.elements()) *
-                         DTypeSize(op.request->dtype);
-    if (rank != op.rank) {
-      if (own.bytes() > 0) sends.push_back({rank, own.raw(), own.bytes()});
-      if (bytes > 0) receives.push_back({rank, to, bytes});
-    } else if (bytes > 0) {
-      MG_RETURN_IF_ERROR(device_.Issue(Queue::kMembers, [&] {
-        return device_.driver().Copy(Queue::kMembers, to, own.raw(), bytes);
-      }));
-    }
-    to += bytes;
+  const auto parts = [&](UnitRange ranks) {
+    const TensorPart part{0, first[static_cast<size_t>(ranks.begin)],
+                          first[static_cast<size_t>(ranks.end)]};
+    return part.elements() == 0 ? std::vector<TensorPart>() : std::vector<TensorPart>{part};
+  };
+  for (const TensorPart& part : parts({op.rank, op.rank + 1})) {
+    Tensor place = ViewOf(op.outputs[0], part);
+    const Tensor& own = op.inputs[0];
+    MG_RETURN_IF_ERROR(device_.Issue(Queue::kMembers, [&] {
+      return device_.driver().Copy(Queue::kMembers, place.raw(), own.raw(), own.bytes());
+    }));
   }
-  return Exchange(op, sends, receives);
+  return Follow(op, ExchangePlan::Gather(NodesOf(op, op.outputs[0].bytes())), parts);
+}
+
+NodeRanks GpuMembers::NodesOf(const MemberOperation& op, size_t bytes) {
+  std::vector<uint64_t> nodes;
+  for (const MemberRow& row : op.rows) nodes.push_back(row.node);
+  return ChooseNodes(nodes, bytes);
+}
+
+// Each step's terms lie in `scratch`, which the next step uses anew: what is on the queue is done
+// in its order.
+Status GpuMembers::Follow(MemberOperation& op, const ExchangePlan& plan, const PartsFn& parts) {
+  const DType dtype = op.request->dtype;
+  const auto slot_bytes = [dtype](const TensorPart& part) {
+    return (static_cast<size_t>(part.elements()) * DTypeSize(dtype) + kSlotAlignment - 1) /
+           kSlotAlignment * kSlotAlignment;
+  };
+  size_t most = 0;
+  for (int s = 0; s < plan.steps(); ++s) {
+    size_t bytes = 0;
+    for (const ExchangePlan::Move& move : plan.At(s, op.rank).receives) {
+      if (move.place != ExchangePlan::Place::kTerm) continue;
+      for (const TensorPart& part : parts(move.units)) bytes += slot_bytes(part);
+    }
+    most = std::max(most, bytes);
+  }
+  if (most > 0) {
+    MG_ASSIGN_OR_RETURN(op.scratch, Allocate(op, most));
+  }
+  for (int s = 0; s < plan.steps(); ++s) {
+    const ExchangePlan::Step step = plan.At(s, op.rank);
+    std::vector<Communicator::Send> sends;
+    std::vector<Communicator::Receive> receives;
+    for (const ExchangePlan::Move& move : step.sends) {
+      const auto& from = move.place == ExchangePlan::Place::kInput ? op.inputs : op.outputs;
+      for (const TensorPart& part : parts(move.units)) {
+        const Tensor view = ViewOf(from[part.tensor], part);
+        sends.push_back({move.rank, view.raw(), view.bytes()});
+      }
+    }
+    std::map<std::pair<int64_t, int>, std::vector<Tensor>> terms;  // by first unit and rank
+    size_t used = 0;
+    for (const ExchangePlan::Move& move : step.receives) {
+      for (const TensorPart& part : parts(move.units)) {
+        Tensor view;
+        if (move.place == ExchangePlan::Place::kTerm) {
+          view = Tensor(dtype, Shape{part.elements()}, op.scratch, used);
+          used += slot_bytes(part);
+          terms[{move.units.begin, move.rank}].push_back(view);
+        } else {
+          view = ViewOf(op.outputs[part.tensor], part);
+        }
+        receives.push_back({move.rank, view.raw(), view.bytes()});
+      }
+    }
+    MG_RETURN_IF_ERROR(Exchange(op, sends, receives));
+    for (const ExchangePlan::Sum& sum : step.sums) {
+      const std::vector<TensorPart> summed = parts(sum.units);
+      for (size_t i = 0; i < summed.size(); ++i) {
+        const Tensor result = ViewOf(op.outputs[summed[i].tensor], summed[i]);
+        std::vector<Tensor> inputs;
+        if (sum.continues) inputs.push_back(result);
+        for (int rank = sum.begin; rank < sum.end; ++rank) {
+          inputs.push_back(rank == op.rank ? ViewOf(op.inputs[summed[i].tensor], summed[i])
+                                           : terms.at({sum.units.begin, rank})[i]);
+        }
+        MG_RETURN_IF_ERROR(Merge(op, inputs, result));
+      }
+    }
+  }
+  return Status();
 }
 
 Status GpuMembers::Merge(MemberOperation& op, const std::vector<Tensor>& inputs, Tensor output) {
@@ -256,10 +248,10 @@ Status GpuMembers::Merge(MemberOperation& op, const std::vector<Tensor>& inputs,
     driver.OnKernel(
         {.name = "merge", .reads = reads, .writes = {&write, 1}, .queue = Queue::kMembers});
   }
-  if (op.merge->all_at_once) return compute(inputs);
+  if (op.merge->adds) return compute(inputs);
   MG_RETURN_IF_ERROR(compute({inputs[0], inputs[1]}));
-  for (size_t rank = 2; rank < inputs.size(); ++rank)
-    MG_RETURN_IF_ERROR(compute({output, inputs[rank]}));
+  for (size_t next = 2; next < inputs.size(); ++next)
+    MG_RETURN_IF_ERROR(compute({output, inputs[next]}));
   return Status();
 }
 

@@ -24,7 +24,7 @@ using Clock = std::chrono::steady_clock;
 // Members of other sessions here may still get parts from others by a session that closes. It waits
 // so long for such a part to begin.
 constexpr std::chrono::milliseconds kLastArrivals{1000};
-constexpr std::chrono::milliseconds kLookAgain{5};
+constexpr std::chrono::milliseconds kLookForArrivals{5};
 // A worker that ends waits so long for kernels of all its sessions.
 constexpr std::chrono::seconds kLastKernels{10};
 // And of each of them so long for parts of collectives.
@@ -246,7 +246,7 @@ void Worker::Impl::CloseTransport(const std::shared_ptr<WorkerSession>& session,
       const bool arrives = session->arriving.load(std::memory_order_relaxed) > 0;
       return Clock::now() < (awaited || arrives ? parts_until : begun_until);
     };
-    while (waits()) std::this_thread::sleep_for(kLookAgain);
+    while (waits()) std::this_thread::sleep_for(kLookForArrivals);
     session->transport->Close();
     session->transport->Join();
     moved = session->transport->stats();

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 #include <monograph/monograph.h>
 
+#include <algorithm>
 #include <atomic>
 #include <future>
+#include <map>
 
 #include "client/registries.h"
 #include "executor/worker/server.h"
@@ -49,7 +51,7 @@ class GpuCollective : public ::testing::Test {
 
   static std::unique_ptr<Session> Open(const Graph& graph, bool devices_are_cpus = false) {
     SessionOptions options;
-    if (devices_are_cpus) options.device_count = {{kCpu, 4}, {kGpu, 0}};
+    if (devices_are_cpus) options.device_count = {{kCpu, 5}, {kGpu, 0}};
     options.inter_op_parallelism_threads = 2;
     options.intra_op_parallelism_threads = 2;
     return Session::Local(graph, std::move(options)).value();
@@ -91,6 +93,179 @@ TEST_F(GpuCollective, EveryKindTypeAndSizeHasTheBitsOfCpus) {
       ExpectNoRaces();
     }
   }
+}
+
+// ---- GPUs of several nodes
+
+// Cards on nodes of so many.
+std::vector<std::string> CardsOf(const std::vector<int>& nodes) {
+  std::vector<std::string> cards;
+  for (size_t node = 0; node < nodes.size(); ++node) {
+    for (int card = 0; card < nodes[node]; ++card)
+      cards.push_back("node " + std::to_string(node) + "/card " + std::to_string(card));
+  }
+  return cards;
+}
+
+// Bytes that go from GPUs on one node to those on others, by node. One session's, whose group has
+// all GPUs in their order.
+std::map<std::string, int64_t> BytesThatLeaveNodes() {
+  const auto node = [](size_t gpu) {
+    return fake_gpus.cards[gpu].substr(0, fake_gpus.cards[gpu].find('/'));
+  };
+  std::map<std::string, int64_t> bytes;
+  for (size_t gpu = 0; gpu < FakeDrivers().size(); ++gpu) {
+    for (const auto& [to, sent] : FakeDrivers()[gpu]->counts().sent)
+      bytes[node(gpu)] += node(static_cast<size_t>(to)) == node(gpu) ? 0 : sent;
+  }
+  return bytes;
+}
+
+// All that goes from node to node: large enough, and of odd sizes.
+struct AlongNodes {
+  AlongNodes(int ranks, const std::string& type) : graph(NewGraph()), root(&graph) {
+    CollectiveGroup group{.size = ranks, .key = 1, .members = {}, .timeout_seconds = 60};
+    for (int i = 0; i < ranks; ++i)
+      group.members.push_back("/device:" + type + ":" + std::to_string(i));
+    int instance = 1;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const Scope place = root.WithDevice(group.members[static_cast<size_t>(rank)]);
+      instance = 1;
+      for (const DType dtype : {DT_FLOAT, DT_DOUBLE, DT_HALF, DT_BFLOAT16}) {
+        for (const char* op : {"Add", "Mul", "Max", "Min"}) {
+          fetches.push_back(
+              CollectiveReduce(place, Input(place, dtype, {17'001}, rank), group, instance++, op));
+        }
+        fetches.push_back(CollectiveGather(place, Input(place, dtype, Shape{1'000 * rank, 5}, rank),
+                                           group, instance++));
+        for (int sender = 0; sender < ranks; ++sender) {
+          if (dtype == DT_BFLOAT16) break;
+          fetches.push_back(
+              rank == sender ? CollectiveBroadcastSend(place, Input(place, dtype, {2'001, 9}, rank),
+                                                       group, instance)
+                             : CollectiveBroadcastRecv(place, dtype, {2'001, 9}, group, instance));
+          ++instance;
+        }
+      }
+      Outputs bucket;
+      for (const int64_t size : {1, 0, 5000, 64, 70'001, 3})
+        bucket.push_back(Input(place, DT_FLOAT, Shape{size}, rank));
+      for (const Output& sum : MonographAllReduce(place, bucket, group, instance))
+        fetches.push_back(Square(place, sum));
+    }
+  }
+  Graph graph;
+  Scope root;
+  Outputs fetches;
+};
+
+TEST_F(GpuCollective, AlongNodesEveryKindAndTypeHasTheBitsOfCpus) {
+  const std::vector<std::vector<std::string>> layouts = {
+      CardsOf({3, 2}),
+      CardsOf({1, 2, 1}),
+      {"node 0/card 0", "node 1/card 0", "node 0/card 1", "node 1/card 1"},
+  };
+  for (const auto& cards : layouts) {
+    const auto ranks = static_cast<int>(cards.size());
+    AlongNodes on_cpus(ranks, "CPU"), on_gpus(ranks, "GPU");
+    ASSERT_TRUE(on_gpus.root.ok()) << on_gpus.root.status();
+    const auto expected = Open(on_cpus.graph, true)->Run({}, on_cpus.fetches);
+    ASSERT_TRUE(expected.ok()) << expected.status();
+    Use(ranks);
+    fake_gpus.cards = cards;
+    const auto session = Open(on_gpus.graph);
+    const auto values = session->Run({}, on_gpus.fetches);
+    ASSERT_TRUE(values.ok()) << values.status();
+    for (size_t i = 0; i < values->size(); ++i) {
+      EXPECT_TRUE(BitEqual(values->at(i), expected->at(i)))
+          << on_gpus.fetches[i].name() << " with " << cards.back();
+    }
+    ExpectNoRaces();
+  }
+}
+
+// A large sum, which is cut into pieces; a small one, which is not worth the way along the nodes;
+// and one of ranks that do not follow each other.
+TEST_F(GpuCollective, OverNodesASumSendsTwiceItsBytesWhateverTheNumberOfGpus) {
+  struct Case {
+    std::vector<std::string> cards;
+    int64_t elements;
+    int64_t first, last;  // bytes that leave these nodes
+    int64_t exchanges;    // of the first GPU
+  };
+  const int64_t large = 2 << 20;  // floats, in four pieces
+  for (const Case& c : {
+           Case{CardsOf({2, 2}), large, 4 * large, 4 * large, 4 + 3},
+           Case{CardsOf({1, 2}), large, 4 * large, 4 * large, 4 + 1},
+           Case{CardsOf({2, 2}), 64, 2 * 64 * 4, 2 * 64 * 4, 2},
+           Case{{"a/0", "b/0", "a/1", "b/1"}, large, 8 * large, 8 * large, 2},
+       }) {
+    const auto ranks = static_cast<int>(c.cards.size());
+    Graph graph = NewGraph();
+    Scope root(&graph);
+    const CollectiveGroup group{
+        .size = ranks, .key = 1, .members = Gpus(ranks), .timeout_seconds = 60};
+    const Output x = Placeholder(root, DT_FLOAT, {-1});
+    Outputs ends;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const Scope place = root.WithDevice(Gpu(rank));
+      const Output own = Mul(place, x, Const(place, static_cast<float>(1 << rank)));
+      ends.push_back(Max(place, CollectiveReduce(place, own, group, 1), {0}));
+    }
+    ASSERT_TRUE(root.ok()) << root.status();
+    Use(ranks);
+    fake_gpus.cards = c.cards;
+    session_ = Open(graph);
+    Tensor ones = Tensor::Allocate(DT_FLOAT, Shape{c.elements}).value();
+    std::fill_n(ones.data<float>(), c.elements, 1.0f);
+    const auto values = session_->Run({{x, ones}}, ends);
+    ASSERT_TRUE(values.ok()) << values.status();
+    for (const Tensor& value : *values)
+      EXPECT_EQ(value.scalar<float>(), static_cast<float>((1 << ranks) - 1));
+    const auto left = BytesThatLeaveNodes();
+    EXPECT_EQ(left.begin()->second, c.first) << c.cards.back() << ", " << c.elements;
+    EXPECT_EQ(left.rbegin()->second, c.last) << c.cards.back() << ", " << c.elements;
+    EXPECT_EQ(FakeDrivers()[0]->counts().exchanges, c.exchanges) << c.cards.back();
+    ExpectNoRaces();
+  }
+}
+
+TEST_F(GpuCollective, SumsAlongNodesOfStepsThatOverlapDoNotWaitForEachOther) {
+  x_ = Placeholder(root_, DT_FLOAT, {-1});
+  const std::vector<std::vector<std::string>> groups = {
+      Gpus(4), {Gpu(1), Gpu(2), Gpu(3)}, {Gpu(0), Gpu(1), Gpu(3)}};
+  std::vector<float> factors;
+  for (size_t g = 0; g < groups.size(); ++g) {
+    const auto size = static_cast<int>(groups[g].size());
+    const CollectiveGroup group{
+        .size = size, .key = static_cast<int>(g + 1), .members = groups[g], .timeout_seconds = 60};
+    for (const std::string& device : groups[g]) {
+      const Scope place = root_.WithDevice(device);
+      sums_.push_back(Max(place, CollectiveReduce(place, Square(place, x_), group, 1), {0}));
+      factors.push_back(static_cast<float>(size));
+    }
+  }
+  ASSERT_TRUE(root_.ok()) << root_.status();
+  Use(4);
+  fake_gpus.cards = CardsOf({2, 2});
+  session_ = Open(graph_);
+  const Callable callable = session_->MakeCallable({x_}, sums_).value();
+  std::vector<std::future<void>> running;
+  for (int thread = 0; thread < 3; ++thread) {
+    running.push_back(std::async(std::launch::async, [&, thread] {
+      for (int step = 0; step < 3; ++step) {
+        const auto value = static_cast<float>(1 + thread * 3 + step);
+        const std::vector<float> same(20'000, value);
+        const std::vector<Tensor> feeds{Tensor::FromValues<float>(Shape{20'000}, same)};
+        const auto values = session_->RunCallable(callable, feeds);
+        ASSERT_TRUE(values.ok()) << values.status();
+        for (size_t i = 0; i < factors.size(); ++i)
+          EXPECT_EQ(values->at(i).scalar<float>(), factors[i] * value * value);
+      }
+    }));
+  }
+  for (auto& thread : running) thread.get();
+  ExpectNoRaces();
 }
 
 TEST_F(GpuCollective, PartsOfOneCardGoThroughHostMemory) {
@@ -232,21 +407,37 @@ TEST_F(GpuCollective, AStepThatIsAbortedMeanwhileEndsAtOnceAndTheNextOneRuns) {
   ExpectNoRaces();
 }
 
-TEST_F(GpuCollective, AnExchangeThatFailsIsTheStepsErrorAndTheNextStepRuns) {
-  OpenSums(3);
-  for (int round = 0; round < 3; ++round) {
-    FakeDrivers()[static_cast<size_t>(round)]->RefuseExchange();
-    const Status status = Step().status();
-    EXPECT_EQ(status.code(), Code::kUnavailable) << status;
-    EXPECT_NE(status.message().find("a member's card is gone"), std::string::npos) << status;
-    EXPECT_NE(status.message().find("CollectiveReduceV2"), std::string::npos) << status;
-    // The others have begun theirs, which a thread of the library's puts on the queue.
-    for (const auto& driver : FakeDrivers())
-      EXPECT_EQ(driver->counts().late, 0) << "the step ended before what it had begun";
-    const auto values = Step();
-    ASSERT_TRUE(values.ok()) << values.status();
+// The sum of one float goes from each to all, in two exchanges. That of many goes along the nodes:
+// the GPUs of the first have four, that of the second two.
+TEST_F(GpuCollective, AnyExchangeThatFailsIsTheStepsErrorAndTheNextStepRuns) {
+  for (const bool along_nodes : {false, true}) {
+    Use(3);
+    if (along_nodes) fake_gpus.cards = CardsOf({2, 1});
+    const int64_t elements = along_nodes ? 20'000 : 1;
+    Graph graph = NewGraph();
+    Scope root(&graph);
+    x_ = Placeholder(root, DT_FLOAT, {-1});
+    sums_ = SumOf(root, x_, Gpus(3), 1);
+    const std::vector<float> ones(static_cast<size_t>(elements), 1.0f);
+    feeds_ = {{x_, Tensor::FromValues<float>(Shape{elements}, ones)}};
+    session_ = Open(graph);
+    for (size_t gpu = 0; gpu < 3; ++gpu) {
+      for (int64_t exchange = 0; exchange < (along_nodes && gpu < 2 ? 4 : 2); ++exchange) {
+        FakeDrivers()[gpu]->RefuseExchange(exchange);
+        const Status status = Step().status();
+        EXPECT_EQ(status.code(), Code::kUnavailable) << status;
+        EXPECT_NE(status.message().find("a member's card is gone"), std::string::npos) << status;
+        EXPECT_NE(status.message().find("CollectiveReduceV2"), std::string::npos) << status;
+        // The others have begun theirs, which a thread of the library's puts on the queue.
+        for (const auto& driver : FakeDrivers())
+          EXPECT_EQ(driver->counts().late, 0) << "the step ended before what it had begun";
+        const auto values = Step();
+        ASSERT_TRUE(values.ok()) << values.status();
+        EXPECT_EQ(values->at(gpu).values<float>().back(), 6.0f);
+      }
+    }
+    ExpectNoRaces();
   }
-  ExpectNoRaces();
 }
 
 TEST_F(GpuCollective, ALostContextInTheMiddleFailsTheStepAndHangsNone) {
@@ -576,6 +767,7 @@ TEST_F(GpuCollectiveOfClients, WhicheverWayTheyGoTheyHaveTheBitsOfCpus) {
     bool direct;
   };
   for (const Way& way : {Way{"CPUs", apart, false}, Way{"a card each", apart, true},
+                         Way{"two nodes", CardsOf({2, 1}), true},
                          Way{"two on one card", {"card 0", "card 1", "card 1"}, false},
                          Way{"one has no link", {"card 0", "card 1", ""}, false},
                          Way{"nobody has one", {"", "", ""}, false}}) {

@@ -1,10 +1,11 @@
-// GPUs of two daemons that exchange tensors over NCCL: the code that calls it, on an emulated
-// library (tests/gpu/emulated). What becomes of a daemon that is killed, hangs, or loses its GPU in
-// the middle of an exchange.
+// GPUs of two daemons, as if on two machines, that exchange tensors over NCCL: the code that calls
+// it, on an emulated library (tests/gpu/emulated). What becomes of a daemon that is killed, hangs,
+// or loses its GPU in the middle of an exchange.
 #include <signal.h>
 #include <stdlib.h>
 
 #include <future>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -15,19 +16,22 @@
 namespace monograph::testing {
 namespace {
 
-constexpr char kFirst[] = "/job:worker/task:0/device:GPU:0",
-               kSecond[] = "/job:worker/task:1/device:GPU:0";
+// The first two on one machine, the third on another.
+const std::vector<std::string> kMembers = {"/job:worker/task:0/device:GPU:0",
+                                           "/job:worker/task:0/device:GPU:1",
+                                           "/job:worker/task:1/device:GPU:0"};
+constexpr int kRanks = 3;
 constexpr char kSecondTask[] = "/job:worker/replica:0/task:1";
 constexpr auto kLimit = 60s;
 
-// Two daemons with a card each. The exchanges of the second one can be held up.
+// Two daemons, with two cards and one. The exchanges of the second one can be held up.
 class GpuMembersOnCluster : public ::testing::Test {
  protected:
   void SetUp() override {
     const std::string libraries = MG_EMULATED_GPU;
     setenv("MONOGRAPH_CUDA_PLUGIN", (libraries + "/libmonograph_cuda.so").c_str(), 1);
     setenv("LD_LIBRARY_PATH", libraries.c_str(), 1);
-    setenv("MG_EMULATED_GPUS", "2", 1);
+    setenv("MG_EMULATED_GPUS", "3", 1);
     Start(0);
     setenv("MG_EMULATED_NCCL_HOLD", held_.file().c_str(), 1);
     Start(1);
@@ -35,21 +39,24 @@ class GpuMembersOnCluster : public ::testing::Test {
   }
   void TearDown() override {
     session_ = nullptr;
-    for (const char* name : {"CUDA_VISIBLE_DEVICES", "MONOGRAPH_CUDA_PLUGIN"}) unsetenv(name);
+    for (const char* name : {"CUDA_VISIBLE_DEVICES", "MG_EMULATED_NODE", "MONOGRAPH_CUDA_PLUGIN"})
+      unsetenv(name);
   }
   void Start(int task) {
-    setenv("CUDA_VISIBLE_DEVICES", std::to_string(task).c_str(), 1);
+    setenv("CUDA_VISIBLE_DEVICES", task == 0 ? "0,1" : "2", 1);
+    setenv("MG_EMULATED_NODE", ("machine" + std::to_string(task)).c_str(), 1);
     cluster_.Start("worker", task);
   }
 
-  // A sum of one float of each, and of 20'000.
+  // A sum of one float of each, which goes from each to all, and of 20'000, which goes along the
+  // machines.
   void Open(double timeout) {
     x_ = Placeholder(root_, DT_FLOAT, {});
-    fetches_ = SumOf(root_, x_, {kFirst, kSecond}, 1, 1, timeout);
+    fetches_ = SumOf(root_, x_, kMembers, 1, 1, timeout);
     const CollectiveGroup group{
-        .size = 2, .key = 1, .members = {kFirst, kSecond}, .timeout_seconds = timeout};
+        .size = kRanks, .key = 1, .members = kMembers, .timeout_seconds = timeout};
     Outputs inputs;
-    for (int rank = 0; rank < 2; ++rank) {
+    for (int rank = 0; rank < kRanks; ++rank) {
       const Scope place = root_.WithDevice(group.members[static_cast<size_t>(rank)]);
       inputs.push_back(Input(place, DT_FLOAT, {20'000}, rank));
       fetches_.push_back(CollectiveReduce(place, inputs.back(), group, 2));
@@ -61,17 +68,24 @@ class GpuMembersOnCluster : public ::testing::Test {
   Status Step(RunOptions options = {}) {
     const auto values = session_->Run({{x_, Tensor::Scalar(1.0f)}}, fetches_, {}, options);
     if (!values.ok()) return values.status();
-    EXPECT_EQ(values->at(0).scalar<float>(), 4.0f);
-    EXPECT_EQ(values->at(1).scalar<float>(), 4.0f);
-    EXPECT_TRUE(BitEqual(values->at(2), values->at(4)));
-    EXPECT_TRUE(BitEqual(values->at(3), values->at(4)));
+    for (size_t rank = 0; rank < kRanks; ++rank)
+      EXPECT_EQ(values->at(rank).scalar<float>(), 2.0f * kRanks);
+    ExpectBitsOfACpu(std::span(*values).subspan(kRanks));
     return Status();
   }
-  // How a step ends in which `fault` comes while an exchange is under way.
+  Status LargeStep() {
+    const auto values = session_->Run({}, Outputs(fetches_.begin() + kRanks, fetches_.end()));
+    if (values.ok()) ExpectBitsOfACpu(*values);
+    return values.status();
+  }
+  static void ExpectBitsOfACpu(std::span<const Tensor> sums) {
+    for (size_t rank = 0; rank < kRanks; ++rank) EXPECT_TRUE(BitEqual(sums[rank], sums[kRanks]));
+  }
+  // How a step ends in which `fault` comes while an exchange between the machines is under way.
   template <typename Fault>
   Status StepWith(Fault fault) {
     held_.Hold();
-    auto step = std::async(std::launch::async, [this] { return Step(); });
+    auto step = std::async(std::launch::async, [this] { return LargeStep(); });
     EXPECT_TRUE(held_.OneWaits());
     fault();
     EXPECT_EQ(step.wait_for(kLimit), std::future_status::ready);
@@ -94,16 +108,42 @@ TEST_F(GpuMembersOnCluster, GpusOfTwoDaemonsSumWithTheBitsOfACpu) {
     const Status status = Step();
     ASSERT_TRUE(status.ok()) << status;
   }
+  EXPECT_NE(cluster_.daemon("worker", 0).error().find("NCCL 2.28.99, along 2 nodes"),
+            std::string::npos)
+      << cluster_.daemon("worker", 0).error();
   // They do come to NCCL.
   const Status status = StepWith([this] { held_.Release(); });
   EXPECT_TRUE(status.ok()) << status;
 }
 
+// The emulated NCCL refuses other memory beside what is registered.
+TEST_F(GpuMembersOnCluster, RegisteredPoolsExchangeWithEachOtherAndNotWithOtherMemory) {
+  setenv("MONOGRAPH_NCCL_POOL", "1", 1);
+  for (const bool all : {false, true}) {
+    session_ = nullptr;
+    for (int task = 0; task < (all ? 2 : 1); ++task) {
+      cluster_.daemon("worker", task).Signal(SIGKILL);
+      Start(task);
+    }
+    Open(/*timeout=*/60);
+    for (int step = 0; step < 2; ++step) {
+      const Status status = Step();
+      ASSERT_TRUE(status.ok()) << status;
+    }
+    const std::string error = cluster_.daemon("worker", 0).error();
+    EXPECT_NE(error.find(all ? "go from GPU to GPU by NCCL 2.28.99 with registered pools"
+                             : "go through host memory: " + std::string(kSecondTask)),
+              std::string::npos)
+        << error;
+  }
+  unsetenv("MONOGRAPH_NCCL_POOL");
+}
+
 TEST_F(GpuMembersOnCluster, AMemberThatDoesNotComeIsNamedAndTheNextStepRuns) {
   Open(/*timeout=*/8);
   ASSERT_EQ(Step().ToString(), "OK");
-  ExpectError(session_->Run({{x_, Tensor::Scalar(1.0f)}}, {fetches_[0]}).status(),
-              Code::kDeadlineExceeded, {"rank 1", std::string(kSecondTask) + "/device:GPU:0"});
+  ExpectError(session_->Run({{x_, Tensor::Scalar(1.0f)}}, {fetches_[0], fetches_[1]}).status(),
+              Code::kDeadlineExceeded, {"rank 2", std::string(kSecondTask) + "/device:GPU:0"});
   const Status status = Step();
   EXPECT_TRUE(status.ok()) << status;
 }

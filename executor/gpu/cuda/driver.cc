@@ -128,7 +128,7 @@ class CudaDriver : public StreamDriver {
   Result<void*> AllocateDevice(size_t bytes) override;
   void FreeDevice(void* data) override {
     (void)Use();
-    Ignore(cudaFree(data));
+    pool_ == nullptr ? Ignore(cudaFree(data)) : pool_->Free(data);
   }
   Result<void*> AllocatePinned(size_t bytes) override;
   void FreePinned(void* data) override {
@@ -194,6 +194,7 @@ class CudaDriver : public StreamDriver {
   const int device_;
   std::array<cudaStream_t, kQueues> streams_{};
   CudaStream stream_, members_stream_;
+  std::shared_ptr<NcclPool> pool_;  // of device memory; nullptr: CUDA gives it
   std::unique_ptr<Communicators> communicators_;
   Handles<cudaEvent_t> events_;
   Handles<std::shared_ptr<CapturedGraph>> graphs_;
@@ -220,8 +221,9 @@ Status CudaDriver::Make(const GpuOptions& options) {
   members_stream_.options = options;
   // NCCL's kernels run before ours there.
   members_stream_.options.programmatic_dependent_launch = false;
+  if (WantsNcclPool(options)) pool_ = MakeNcclPool();
   if (options.nccl && NcclVersion().ok())
-    communicators_ = MakeNcclCommunicators(Of(Queue::kMembers), !options.deterministic);
+    communicators_ = MakeNcclCommunicators(Of(Queue::kMembers), !options.deterministic, pool_);
   return Status();
 }
 
@@ -247,14 +249,20 @@ bool CudaDriver::lost() {
   return lost_;
 }
 
-// Also called while a graph is captured: relaxed mode allows cudaMalloc then. The allocation is no
+// Also called while a graph is captured: relaxed mode allows to allocate then. The allocation is no
 // part of the graph.
 Result<void*> CudaDriver::AllocateDevice(size_t bytes) {
   const Relaxed relaxed;
   void* data = nullptr;
   Status status = Check(relaxed.error(), "cudaThreadExchangeStreamCaptureMode");
   if (status.ok()) status = Use();
-  if (status.ok()) status = Check(cudaMalloc(&data, bytes), "cudaMalloc");
+  if (status.ok() && pool_ != nullptr) {
+    Result<void*> given = pool_->Allocate(bytes);
+    if (given.ok()) return given;
+    status = given.status();
+  } else if (status.ok()) {
+    status = Check(cudaMalloc(&data, bytes), "cudaMalloc");
+  }
   if (!status.ok()) return status.WithContext(std::to_string(bytes) + " bytes");
   return data;
 }

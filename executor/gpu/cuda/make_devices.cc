@@ -25,8 +25,8 @@ Result<GpuMemorySize> MemoryOf(int gpu) {
   return GpuMemorySize{static_cast<int64_t>(free), static_cast<int64_t>(total)};
 }
 
-// DeviceInfo::link. The card is that of this boot of this machine at this place on its bus: the
-// same for all processes, containers and parts of the GPU.
+// DeviceInfo::link, as "library/node/card". The node is this boot of this machine, the card what is
+// at this place on its bus: the same for all processes, containers and parts of the GPU.
 std::string LinkOf(int gpu, const GpuOptions& options) {
   const Result<std::string> nccl = NcclVersion();
   std::string boot;
@@ -35,7 +35,7 @@ std::string LinkOf(int gpu, const GpuOptions& options) {
   if (!options.nccl || !nccl.ok() || boot.empty() ||
       cudaDeviceGetPCIBusId(bus, sizeof bus, gpu) != cudaSuccess)
     return "";
-  return *nccl + "/" + boot + "/" + bus;
+  return *nccl + (WantsNcclPool(options) ? " with registered pools/" : "/") + boot + "/" + bus;
 }
 
 // For compute-sanitizer. No flag, since programs without flags, as those of tests, want it, too.
@@ -63,6 +63,10 @@ void JoinPeers(const std::vector<int>& gpus) {
 
 Result<std::vector<std::unique_ptr<Device>>> MakeDevices(const DeviceName& task,
                                                          const GpuOptions& options) {
+  if (SeparateBlocks() && WantsNcclPool(options)) {
+    return InvalidArgument(
+        "MONOGRAPH_GPU_SEPARATE_BLOCKS=1 frees memory that MONOGRAPH_NCCL_POOL=1 registers");
+  }
   int count = 0;
   MG_CUDA_RETURN_IF_ERROR(cudaGetDeviceCount(&count));
   MG_ASSIGN_OR_RETURN(const std::vector<LogicalGpu> plan,

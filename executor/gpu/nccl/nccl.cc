@@ -3,14 +3,21 @@
 // over, so that the members thread can abort it at a deadline. Bytes go by NCCL's sends and
 // receives, and the members' GPUs add up by themselves, in the order of ranks. Where any order will
 // do, NCCL's all-reduce adds up, with whatever it has for that, such as sums inside NVLink's
-// switches.
+// switches. With a pool (NcclPool) a communicator registers the pool's regions before the first
+// exchange that may touch them.
 #include "executor/gpu/cuda/nccl.h"
 
+#include <cuda_runtime_api.h>
 #include <dlfcn.h>
 #include <nccl.h>
 
+#include <cstdlib>
+#include <set>
+#include <string_view>
 #include <utility>
+#include <vector>
 
+#include "base/mutex.h"
 #include "executor/gpu/cuda/error.h"
 
 namespace monograph::cuda {
@@ -28,6 +35,9 @@ struct Library {
   decltype(&ncclSend) send = nullptr;
   decltype(&ncclRecv) receive = nullptr;
   decltype(&ncclAllReduce) all_reduce = nullptr;
+  decltype(&ncclMemAlloc) allocate = nullptr;
+  decltype(&ncclMemFree) free = nullptr;
+  decltype(&ncclCommRegister) register_memory = nullptr;
   int version = 0;
   Status status;  // why it cannot be used
 
@@ -46,7 +56,9 @@ struct Library {
         find(&init_rank, "ncclCommInitRankConfig") && find(&async_error, "ncclCommGetAsyncError") &&
         find(&last_error, "ncclGetLastError") && find(&abort, "ncclCommAbort") &&
         find(&group_start, "ncclGroupStart") && find(&group_end, "ncclGroupEnd") &&
-        find(&send, "ncclSend") && find(&receive, "ncclRecv") && find(&all_reduce, "ncclAllReduce");
+        find(&send, "ncclSend") && find(&receive, "ncclRecv") &&
+        find(&all_reduce, "ncclAllReduce") && find(&allocate, "ncclMemAlloc") &&
+        find(&free, "ncclMemFree") && find(&register_memory, "ncclCommRegister");
     if (!all) return FailedPrecondition("libnccl.so.2 is too old");
     MG_NCCL_RETURN_IF_ERROR(get_version(&version));
     constexpr int kLeast = NCCL_VERSION(NCCL_MAJOR, NCCL_MINOR, 0);
@@ -83,9 +95,44 @@ Result<ncclDataType_t> TypeOf(DType dtype) {
   }
 }
 
+class Pool : public NcclPool {
+ public:
+  struct Region {
+    void* data;
+    size_t bytes;
+  };
+
+  Result<void*> Allocate(size_t bytes) override {
+    void* data = nullptr;
+    if (const ncclResult_t result = Nccl().allocate(&data, bytes); result != ncclSuccess) {
+      (void)cudaGetLastError();  // the next call would find it
+      return NcclStatus(result, "ncclMemAlloc");
+    }
+    MutexLock lock(mutex_);
+    regions_.push_back({data, bytes});
+    return data;
+  }
+  void Free(void* data) override {
+    {
+      MutexLock lock(mutex_);
+      std::erase_if(regions_, [data](const Region& region) { return region.data == data; });
+    }
+    (void)Nccl().free(data);
+  }
+  std::vector<Region> regions() const {
+    MutexLock lock(mutex_);
+    return regions_;
+  }
+
+ private:
+  mutable Mutex mutex_;
+  std::vector<Region> regions_ MG_GUARDED_BY(mutex_);
+};
+
 class NcclCommunicator : public Communicator {
  public:
-  explicit NcclCommunicator(CUstream_st* stream) : stream_(stream) {}
+  NcclCommunicator(CUstream_st* stream, std::shared_ptr<Pool> pool)
+      : stream_(stream), pool_(std::move(pool)) {}
   ~NcclCommunicator() override { NcclCommunicator::Abort(); }
 
   Status Join(const std::string& id, int rank, int size) {
@@ -135,6 +182,7 @@ class NcclCommunicator : public Communicator {
   template <typename EnqueueFn>
   Status Together(EnqueueFn enqueue) {
     if (comm_ == nullptr) return Aborted("the communicator was aborted");
+    if (pool_ != nullptr) MG_RETURN_IF_ERROR(Register());
     MG_NCCL_RETURN_IF_ERROR(Nccl().group_start());
     const Status status = enqueue();
     // Ends the group after a failure, too.
@@ -155,6 +203,17 @@ class NcclCommunicator : public Communicator {
     return Status();
   }
 
+  // The regions that the pool has got since. What is registered stays so until the abort.
+  Status Register() {
+    for (const Pool::Region& region : pool_->regions()) {
+      if (!registered_.insert(region.data).second) continue;
+      void* handle = nullptr;
+      MG_RETURN_IF_ERROR(Explained(NcclStatus(
+          Nccl().register_memory(comm_, region.data, region.bytes, &handle), "ncclCommRegister")));
+    }
+    return Status();
+  }
+
   Status Explained(const Status& status) const {
     const char* detail = status.ok() ? nullptr : Nccl().last_error(comm_);
     if (detail == nullptr || *detail == '\0') return status;
@@ -162,12 +221,15 @@ class NcclCommunicator : public Communicator {
   }
 
   CUstream_st* const stream_;
+  const std::shared_ptr<Pool> pool_;
+  std::set<void*> registered_;
   ncclComm_t comm_ = nullptr;
 };
 
 class NcclCommunicators : public Communicators {
  public:
-  NcclCommunicators(CUstream_st* stream, bool any_order) : stream_(stream), any_order_(any_order) {}
+  NcclCommunicators(CUstream_st* stream, bool any_order, std::shared_ptr<Pool> pool)
+      : stream_(stream), any_order_(any_order), pool_(std::move(pool)) {}
 
   Result<std::string> NewId() override {
     ncclUniqueId id;
@@ -177,7 +239,7 @@ class NcclCommunicators : public Communicators {
   bool any_order() const override { return any_order_; }
 
   Result<std::unique_ptr<Communicator>> Join(const std::string& id, int rank, int size) override {
-    auto communicator = std::make_unique<NcclCommunicator>(stream_);
+    auto communicator = std::make_unique<NcclCommunicator>(stream_, pool_);
     MG_RETURN_IF_ERROR(communicator->Join(id, rank, size));
     return std::unique_ptr<Communicator>(std::move(communicator));
   }
@@ -185,6 +247,7 @@ class NcclCommunicators : public Communicators {
  private:
   CUstream_st* const stream_;
   const bool any_order_;
+  const std::shared_ptr<Pool> pool_;
 };
 
 }  // namespace
@@ -196,8 +259,19 @@ Result<std::string> NcclVersion() {
          std::to_string(nccl.version % 10000 / 100) + "." + std::to_string(nccl.version % 100);
 }
 
-std::unique_ptr<Communicators> MakeNcclCommunicators(CUstream_st* stream, bool any_order) {
-  return std::make_unique<NcclCommunicators>(stream, any_order);
+// An environment variable and no flag: no card has told yet what it gains.
+bool WantsNcclPool(const GpuOptions& options) {
+  const char* text = std::getenv("MONOGRAPH_NCCL_POOL");
+  return text != nullptr && std::string_view(text) == "1" && options.nccl &&
+         options.deterministic && NcclVersion().ok();
+}
+
+std::shared_ptr<NcclPool> MakeNcclPool() { return std::make_shared<Pool>(); }
+
+std::unique_ptr<Communicators> MakeNcclCommunicators(CUstream_st* stream, bool any_order,
+                                                     std::shared_ptr<NcclPool> pool) {
+  return std::make_unique<NcclCommunicators>(stream, any_order,
+                                             std::static_pointer_cast<Pool>(std::move(pool)));
 }
 
 }  // namespace monograph::cuda

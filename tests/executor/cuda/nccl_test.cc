@@ -3,6 +3,7 @@
 
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
+#include <stdlib.h>
 
 #include <chrono>
 #include <cstring>
@@ -53,9 +54,8 @@ TEST(Nccl, JoiningWithoutAGpuIsAnErrorAndNoWait) {
   EXPECT_NE(status.message().find("NCCL"), std::string::npos) << status;
 }
 
-// One card allows only one rank, which may send to itself.
-TEST(Nccl, ARankExchangesWithItselfOnTheQueueOfCollectives) {
-  if (!HaveGpu()) GTEST_SKIP() << "no GPU";
+// One card allows only one rank, which may send to itself. The memory comes after it has joined.
+void ExchangeWithItself() {
   const auto driver = cuda::MakeCudaDriver(0, GpuOptions()).value();
   ASSERT_TRUE(driver->Enter().ok());
   ASSERT_NE(driver->communicators(), nullptr);
@@ -101,6 +101,20 @@ TEST(Nccl, ARankExchangesWithItselfOnTheQueueOfCollectives) {
   driver->FreeDevice(to);
   driver->FreePinned(host);
   driver->FreePinned(result);
+}
+
+TEST(Nccl, ARankExchangesWithItselfOnTheQueueOfCollectives) {
+  if (!HaveGpu()) GTEST_SKIP() << "no GPU";
+  ExchangeWithItself();
+}
+
+TEST(Nccl, ARankExchangesWithItselfFromARegisteredPool) {
+  if (!HaveGpu()) GTEST_SKIP() << "no GPU";
+  setenv("MONOGRAPH_NCCL_POOL", "1", 1);
+  EXPECT_TRUE(cuda::WantsNcclPool(GpuOptions()));
+  EXPECT_FALSE(cuda::WantsNcclPool({.deterministic = false}));
+  ExchangeWithItself();
+  unsetenv("MONOGRAPH_NCCL_POOL");
 }
 
 }  // namespace

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <random>
 
+#include "executor/gpu/grains.h"
 #include "executor/gpu/launch_order.h"
-#include "executor/gpu/shares.h"
 
 namespace monograph {
 namespace {
@@ -40,42 +40,56 @@ TEST(DeviceLinks, PartsOfOneCardOtherVersionsAndGpusWithoutALinkAreNamed) {
             Gpu(0, 1) + " has no link to other GPUs");
 }
 
-TEST(Shares, CoverEachElementOnceInOrderAndAreEqualButForAlignment) {
+TEST(DeviceLinks, SayWhichNodeACardIsOnAndTheLogHowAGroupLiesOnNodes) {
+  EXPECT_EQ(NodeOfLink("NCCL 2.28.9/a/0"), NodeOfLink("NCCL 2.28.9/a/1"));
+  EXPECT_NE(NodeOfLink("NCCL 2.28.9/a/0"), NodeOfLink("NCCL 2.28.9/b/0"));
+  EXPECT_EQ(NodeOfLink("recorded/0"), NodeOfLink("recorded/1"));
+  const auto way = [](const std::vector<std::string>& cards) {
+    std::vector<std::string> devices;
+    DeviceLinks links;
+    for (size_t i = 0; i < cards.size(); ++i) {
+      devices.push_back(Gpu(static_cast<int>(i), 0));
+      links[devices.back()] = "NCCL 2.28.9/" + cards[i];
+    }
+    const std::string text = DescribeWay(*MakeCollectiveMembers(devices).value(), links, "");
+    return text.substr(text.find("from"));
+  };
+  EXPECT_EQ(way({"a/0", "a/1"}), "from GPU to GPU by NCCL 2.28.9");
+  EXPECT_EQ(way({"a/0", "b/0"}), "from GPU to GPU by NCCL 2.28.9, on 2 nodes");
+  EXPECT_EQ(way({"a/0", "a/1", "b/0"}), "from GPU to GPU by NCCL 2.28.9, along 2 nodes");
+  EXPECT_EQ(way({"a/0", "b/0", "a/1"}),
+            "from GPU to GPU by NCCL 2.28.9, on 2 nodes, each with all: the ranks of a node do not "
+            "follow each other");
+}
+
+TEST(Grains, PartsCoverEachElementOnceInOrderWhereverTheyAreCut) {
   std::mt19937 random(3);
   for (int round = 0; round < 200; ++round) {
     std::vector<Shape> tensors;
-    int64_t total = 0;
+    std::vector<TensorPart> all;
     for (unsigned i = 0; i < 1 + random() % 6; ++i) {
       const auto elements = static_cast<int64_t>(random() % 4 == 0 ? 0 : random() % 3000);
+      if (elements > 0) all.push_back({static_cast<uint32_t>(i), 0, elements});
       tensors.push_back(Shape{elements});
-      total += elements;
     }
-    const int ranks = 1 + static_cast<int>(random() % 9);
-    const auto shares = CutShares(tensors, ranks);
-    ASSERT_EQ(shares.size(), static_cast<size_t>(ranks));
-    uint32_t tensor = 0;
-    int64_t at = 0;
-    const auto skip_done = [&] {
-      while (tensor < tensors.size() && at == tensors[tensor].elements()) {
-        ++tensor;
-        at = 0;
+    const Grains grains(tensors);
+    EXPECT_EQ(grains.Parts(0, grains.count()), all);
+    std::vector<TensorPart> joined;
+    for (int64_t at = 0; at < grains.count();) {
+      const int64_t end = std::min<int64_t>(grains.count(), at + random() % 30);
+      for (const TensorPart& part : grains.Parts(at, end)) {
+        ASSERT_EQ(part.begin % Grains::kElements, 0);
+        ASSERT_GT(part.elements(), 0);
+        if (!joined.empty() && joined.back().tensor == part.tensor) {
+          ASSERT_EQ(joined.back().end, part.begin);
+          joined.back().end = part.end;
+        } else {
+          joined.push_back(part);
+        }
       }
-    };
-    for (const auto& share : shares) {
-      int64_t elements = 0;
-      for (const TensorPart& part : share) {
-        skip_done();
-        ASSERT_EQ(part.tensor, tensor);
-        ASSERT_EQ(part.begin, at);
-        ASSERT_EQ(part.begin % 64, 0);
-        ASSERT_GT(part.end, part.begin);
-        at = part.end;
-        elements += part.elements();
-      }
-      EXPECT_LE(elements, total / ranks + 64 * static_cast<int64_t>(1 + tensors.size()));
+      at = end;
     }
-    skip_done();
-    EXPECT_EQ(tensor, tensors.size());
+    EXPECT_EQ(joined, all);
   }
 }
 

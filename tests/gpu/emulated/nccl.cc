@@ -15,8 +15,12 @@
 //
 // The first exchange with a rank waits, on the communicator's thread, for that rank to begin one.
 //
+// What a communicator registers is memory of ncclMemAlloc. Once it has, it sends from registered
+// memory and receives into it, and into no other (NCCL: else the behaviour is undefined).
+//
 // Refused though NCCL has it, since nothing here uses it: communicators that block, several streams
-// for one communicator, captured streams.
+// for one communicator, captured streams, the same memory registered twice with a communicator,
+// all-reduces of what is registered.
 //
 // From the environment, beside what runtime.cc takes: MG_EMULATED_NCCL_HOLD=FILE: while the file is
 // there no exchange begins; one that waits for that makes FILE.waits. If the file says `lose`, the
@@ -34,6 +38,7 @@
 #include <cstring>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -151,6 +156,22 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
     peers_.Leave();
   }
 
+  // False: it has been before.
+  bool Register(const std::byte* data, size_t bytes) {
+    std::lock_guard lock(mutex_);
+    return registered_.emplace(data, bytes).second;
+  }
+  bool HasRegistered() const {
+    std::lock_guard lock(mutex_);
+    return !registered_.empty();
+  }
+  bool HasRegistered(const std::byte* data, size_t bytes) const {
+    std::lock_guard lock(mutex_);
+    const auto after = registered_.upper_bound(data);
+    return after != registered_.begin() &&
+           data + bytes <= std::prev(after)->first + std::prev(after)->second;
+  }
+
   cudaStream_t stream = nullptr;  // that it was used with first
 
  private:
@@ -172,8 +193,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void* buffer_ = nullptr;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  ncclResult_t state_ = ncclInProgress;  // guarded by mutex_
-  std::vector<Group> groups_;            // guarded by mutex_
+  ncclResult_t state_ = ncclInProgress;            // guarded by mutex_
+  std::vector<Group> groups_;                      // guarded by mutex_
+  std::map<const std::byte*, size_t> registered_;  // guarded by mutex_
   std::atomic<bool> ended_{false};
   std::thread thread_;
 };
@@ -313,6 +335,9 @@ std::shared_ptr<Communicator> Find(ncclComm_t handle) {
   return it == communicators.end() ? nullptr : it->second;
 }
 
+// What ncclMemAlloc gave; with communicators_mutex.
+std::map<void*, size_t> allocated;
+
 // ---- the thread's group
 
 struct ThreadGroup {
@@ -355,6 +380,9 @@ ncclResult_t Check(const std::shared_ptr<Communicator>& communicator, const void
   }
   if (BytesOf(type) == 0) return fail(ncclInvalidArgument, "no such type");
   if (data == nullptr && count > 0) return fail(ncclInvalidArgument, "no memory");
+  if (communicator->HasRegistered() &&
+      !communicator->HasRegistered(static_cast<const std::byte*>(data), count * BytesOf(type)))
+    return fail(ncclInvalidUsage, "memory that is not registered, where other memory is");
   int current = -1;
   if (thread_group.depth == 0 &&
       (cudaGetDevice(&current) != cudaSuccess || current != communicator->device()))
@@ -494,10 +522,53 @@ ncclResult_t ncclAllReduce(const void* data, void* result, size_t count, ncclDat
     return Fail(ncclInvalidUsage, "ncclAllReduce: only sums of floats are emulated");
   if (result == nullptr && count > 0)
     return Fail(ncclInvalidArgument, "ncclAllReduce: no memory for the result");
+  if (const auto communicator = Find(comm);
+      communicator != nullptr && communicator->HasRegistered())
+    return Fail(ncclInvalidUsage, "ncclAllReduce: with registered memory it is not emulated");
   return Call(data, count, type, 0, comm, stream, "ncclAllReduce", [&](Group& group, size_t) {
     group.sums.push_back(
         {dtype, static_cast<const std::byte*>(data), static_cast<std::byte*>(result), count});
   });
+}
+
+ncclResult_t ncclMemAlloc(void** data, size_t bytes) {
+  if (data == nullptr) return Fail(ncclInvalidArgument, "ncclMemAlloc: no place for it");
+  if (cudaMalloc(data, bytes) != cudaSuccess)
+    return Fail(ncclUnhandledCudaError, "ncclMemAlloc: cudaMalloc failed");
+  std::lock_guard lock(communicators_mutex);
+  allocated[*data] = bytes;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclMemFree(void* data) {
+  std::lock_guard lock(communicators_mutex);
+  if (!allocated.contains(data))
+    return Fail(ncclInvalidArgument, "ncclMemFree: ncclMemAlloc has not given it");
+  for (const auto& [handle, communicator] : communicators) {
+    if (communicator->HasRegistered(static_cast<const std::byte*>(data), 1))
+      return Fail(ncclInvalidUsage, "ncclMemFree: a communicator has it registered");
+  }
+  allocated.erase(data);
+  return cudaFree(data) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+}
+
+ncclResult_t ncclCommRegister(ncclComm_t comm, void* data, size_t bytes, void** handle) {
+  const char* const call = "ncclCommRegister: ";
+  const std::shared_ptr<Communicator> communicator = Find(comm);
+  if (communicator == nullptr || handle == nullptr)
+    return Fail(ncclInvalidArgument, std::string(call) + "no such communicator");
+  if (communicator->state() != ncclSuccess)
+    return Fail(ncclInvalidArgument, std::string(call) + "what was begun before is not done");
+  {
+    std::lock_guard lock(communicators_mutex);
+    const auto found = allocated.find(data);
+    if (found == allocated.end() || found->second < bytes)
+      return Fail(ncclInvalidArgument, std::string(call) + "ncclMemAlloc has not given it");
+  }
+  if (!communicator->Register(static_cast<const std::byte*>(data), bytes))
+    return Fail(ncclInvalidUsage, std::string(call) + "it has registered this before");
+  *handle = data;
+  return ncclSuccess;
 }
 
 }  // extern "C"

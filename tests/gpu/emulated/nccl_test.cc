@@ -408,6 +408,24 @@ TEST_F(EmulatedNccl, AbortEndsWhatIsEnqueuedOnItsRankAlone) {
   EXPECT_EQ(Outcome(other), ncclSuccess);
 }
 
+TEST_F(EmulatedNccl, WhatIsRegisteredIsItsOwnMemoryAndNoOtherMaySendThen) {
+  JoinBoth();
+  void *own = nullptr, *handle = nullptr;
+  ASSERT_EQ(ncclMemAlloc(&own, 2 * kBytes), ncclSuccess);
+  EXPECT_EQ(ncclCommRegister(comms_[0], cards_[0].data, kBytes, &handle), ncclInvalidArgument);
+  EXPECT_EQ(ncclCommRegister(comms_[0], own, 3 * kBytes, &handle), ncclInvalidArgument);
+  EXPECT_EQ(ncclCommRegister(comms_[0], own, 2 * kBytes, &handle), ncclSuccess);
+  EXPECT_EQ(ncclCommRegister(comms_[0], own, 2 * kBytes, &handle), ncclInvalidUsage);
+  EXPECT_EQ(Send(0, 10), ncclInvalidUsage);
+  EXPECT_EQ(ncclAllReduce(own, own, 10, ncclFloat32, ncclSum, comms_[0], cards_[0].stream),
+            ncclInvalidUsage);
+  EXPECT_EQ(ncclSend(own, 10, ncclUint8, 1, comms_[0], cards_[0].stream), ncclInProgress);
+  EXPECT_EQ(ncclMemFree(cards_[0].data), ncclInvalidArgument);
+  EXPECT_EQ(ncclMemFree(own), ncclInvalidUsage);
+  Abort(comms_[0]);
+  EXPECT_EQ(ncclMemFree(own), ncclSuccess);
+}
+
 TEST_F(EmulatedNccl, AbortEndsJoiningAndTheFirstExchange) {
   Abort(Join(NewId(), 0, 2, 0));
   JoinBoth();

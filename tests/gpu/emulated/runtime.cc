@@ -16,9 +16,11 @@
 // one; large regions of memory are zero at first, and given out again; the host may read them.
 //
 // From the environment: MG_EMULATED_GPUS (devices of the machine, 1), of which CUDA_VISIBLE_DEVICES
-// may show some, by number; MG_EMULATED_GPU_SEED (of delays and orders), MG_EMULATED_GPU_COMPUTE=0
-// (kernels do nothing), MG_EMULATED_GPU_LOG=FILE (every call that matters, one a line; totals at
-// the end). A test may let any call fail: tests/gpu/emulated/injected_failures.h.
+// may show some, by number; MG_EMULATED_NODE (of another name: as if on another machine, the
+// devices' places on the bus say so); MG_EMULATED_GPU_SEED (of delays and orders),
+// MG_EMULATED_GPU_COMPUTE=0 (kernels do nothing), MG_EMULATED_GPU_LOG=FILE (every call that
+// matters, one a line; totals at the end). A test may let any call fail:
+// tests/gpu/emulated/injected_failures.h.
 #include <cuda_runtime_api.h>
 #include <sys/mman.h>
 
@@ -700,7 +702,9 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* ho
 }
 cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device) {
   if (device < 0 || device >= Devices()) return last = cudaErrorInvalidDevice;
-  std::snprintf(text, static_cast<size_t>(length), "0000:%02x:00.0",
+  static const char* const node = std::getenv("MG_EMULATED_NODE");
+  std::snprintf(text, static_cast<size_t>(length), "%s%s0000:%02x:00.0",
+                node == nullptr ? "" : node, node == nullptr ? "" : "/",
                 static_cast<unsigned>(Cards()[static_cast<size_t>(device)] + 1));
   return cudaSuccess;
 }

@@ -20,7 +20,8 @@ struct FakeGpu {
   std::shared_ptr<RecordingDriver> driver;
   std::unique_ptr<GpuDevice> device;
 };
-// `card`: that it is on or part of, from which collectives reach other cards; empty: none.
+// `card`: that it is on or part of, from which collectives reach other cards; empty: none. It may
+// name a node, as "node/card".
 FakeGpu MakeFakeGpu(const std::string& name, std::shared_ptr<World> world, uint32_t seed,
                     GpuDevice::Options options, const std::string& card = "");
 

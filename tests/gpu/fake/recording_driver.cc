@@ -439,7 +439,10 @@ class RecordingCommunicator : public Communicator {
     std::lock_guard lock(driver_.world_->mutex);
     MG_RETURN_IF_ERROR(Begin());
     ++driver_.counts_.exchanges;
-    for (const Send& send : sends) Post(send);
+    for (const Send& send : sends) {
+      Post(send);
+      driver_.counts_.sent[send.rank] += static_cast<int64_t>(send.bytes);
+    }
     missing_.assign(receives.begin(), receives.end());
     return Status();
   }
@@ -496,7 +499,8 @@ class RecordingCommunicator : public Communicator {
     MG_RETURN_IF_ERROR(driver_.Broken());
     if (aborted_ || meeting_.joined < size_ || !missing_.empty() || !adding_.empty())
       return Internal("an exchange on a communicator that is not ready");
-    if (driver_.refuse_exchange_.exchange(false)) return Unavailable("a member's card is gone");
+    if (driver_.refuse_exchange_ >= 0 && driver_.refuse_exchange_-- == 0)
+      return Unavailable("a member's card is gone");
     if (static_cast<int>(meeting_.told.size()) < size_)
       driver_.world_->races.push_back("an exchange before the last member has joined");
     if (driver_.hung_) driver_.stuck_.insert(this);

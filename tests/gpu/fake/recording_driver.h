@@ -62,7 +62,8 @@ class RecordingDriver : public StreamDriver, private Communicators {
     int64_t device_bytes = 0;
     int64_t joins = 0, exchanges = 0, aborts = 0;  // of communicators
     int64_t all_reduces = 0;
-    int64_t late = 0;  // that are aborted while they put an exchange on the queue
+    std::map<int, int64_t> sent;  // bytes of exchanges, by the rank that they go to
+    int64_t late = 0;             // that are aborted while they put an exchange on the queue
   };
   Counts counts() const;
 
@@ -108,8 +109,8 @@ class RecordingDriver : public StreamDriver, private Communicators {
   // What is on kMembers does not end, as if another member's card hung, until a communicator of
   // this one is aborted.
   void HangExchanges() { hung_ = true; }
-  // The next exchange is refused.
-  void RefuseExchange() { refuse_exchange_ = true; }
+  // Exchange number `after` from now on (0: the next) is refused, once.
+  void RefuseExchange(int64_t after = 0) { refuse_exchange_ = after; }
   // From now on nothing is recorded, delayed or computed again by graphs: it takes no memory of the
   // heap by itself, for tests that count what the executor takes. A replayed graph changes nothing.
   void BeQuiet() { quiet_ = true; }
@@ -149,7 +150,8 @@ class RecordingDriver : public StreamDriver, private Communicators {
   bool refuse_memory_ = false, refuse_captures_ = false;
   int64_t refused_launches_ = 0;
   bool linked_ = false, quiet_ = false;
-  std::atomic<bool> hung_{false}, refuse_exchange_{false}, joins_late_{false}, any_order_{false};
+  std::atomic<bool> hung_{false}, joins_late_{false}, any_order_{false};
+  std::atomic<int64_t> refuse_exchange_{-1};
   std::set<const void*> stuck_;  // communicators of exchanges that hang
 };
 

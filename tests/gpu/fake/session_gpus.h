@@ -15,7 +15,7 @@ struct FakeGpuOptions {
   int count = 2;
   bool replay = true;              // CUDA graphs
   bool quiet = false;              // RecordingDriver::BeQuiet
-  std::vector<std::string> cards;  // of each; empty: none has a link to others
+  std::vector<std::string> cards;  // of each, as of MakeFakeGpu; empty: none has a link to others
   // Several tasks of this process have `count` each, of the cards in order, and see each other.
   bool tasks = false;
 };
