@@ -248,6 +248,7 @@ void GpuWorld::Go(int gpu, size_t queue) {
       case Item::Kind::kExchange: {
         const ExchangedPtr exchange = item.exchange;
         if (exchange->aborted || exchange->pending == 0) {
+          if (exchange->aborted) Spoil(*exchange);
           line.items.pop_front();
           break;
         }
@@ -526,6 +527,11 @@ void GpuWorld::OneLess(const ExchangedPtr& exchange) {
   Finish(exchange->gpu, kMembersLine);
 }
 
+// What an exchange that was aborted receives may be anything.
+void GpuWorld::Spoil(const Exchanged& exchange) {
+  for (const MemoryAccess& receive : exchange.receives) Write(receive.data, receive.bytes, {}, 0);
+}
+
 void GpuWorld::Abort(Group* group, int rank) {
   Advance();
   Group::Member& member = group->members[rank];
@@ -548,8 +554,8 @@ void GpuWorld::Abort(Group* group, int rank) {
   const auto exchanges = std::exchange(member.exchanges, {});
   for (const ExchangedPtr& exchange : exchanges) {
     exchange->aborted = true;
-    for (const MemoryAccess& receive : exchange->receives)
-      Write(receive.data, receive.bytes, {}, 0);
+    // One that is still on the queue may have memory that others read now.
+    if (exchange->started) Spoil(*exchange);
   }
   if (!Lives(member.gpu, member.life)) return;
   for (const ExchangedPtr& exchange : exchanges) {

@@ -211,6 +211,7 @@ class GpuWorld : public std::enable_shared_from_this<GpuWorld> {
   struct Parcel;
   void Delivered(const Parcel& parcel);
   void OneLess(const ExchangedPtr& exchange);
+  void Spoil(const Exchanged& exchange);
   void ShareLinks();
   int OutLink(int gpu, bool leaves_node) const;
   void Post(const GroupPtr& group, int rank, const ExchangedPtr& exchange, int peer, bool sends,
