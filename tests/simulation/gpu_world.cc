@@ -403,7 +403,7 @@ void GpuWorld::Post(const GroupPtr& group, int rank, const ExchangedPtr& exchang
 void GpuWorld::Enqueue(const ExchangedPtr& exchange) {
   exchange->group->members[exchange->rank].exchanges.push_back(exchange);
   Item item{.kind = Item::Kind::kExchange, .exchange = exchange};
-  item.then = [this, exchange] {
+  item.then = [exchange] {
     if (!exchange->aborted && exchange->then) exchange->then();
     std::erase(exchange->group->members[exchange->rank].exchanges, exchange);
   };
