@@ -140,7 +140,12 @@ void GpuMembers::AwaitAbort(const Connection& connection) {
 // Breaks off operations that were cancelled, that failed, or whose deadline has passed.
 void GpuMembers::Watch() {
   const auto now = Clock::now();
-  std::vector<std::pair<MemberOperationPtr, Status>> broken;
+  struct Broken {
+    MemberOperationPtr operation;
+    std::shared_ptr<Connection> connection;  // the operation may end meanwhile, and lose it
+    Status why;
+  };
+  std::vector<Broken> broken;
   for (const MemberOperationPtr& operation : under_way_) {
     MemberOperation& op = *operation;
     if (!op.failure.ok() || op.connection == nullptr) continue;
@@ -151,17 +156,19 @@ void GpuMembers::Watch() {
     }
     const Result<bool> ready = op.connection->communicator->Ready();
     if (const Status status = MayGoOn(op, Status()); !status.ok()) {
-      broken.emplace_back(operation, status);
+      broken.push_back({operation, op.connection, status});
     } else if (!ready.ok()) {
-      broken.emplace_back(operation, ready.status());
+      broken.push_back({operation, op.connection, ready.status()});
     } else if (op.inputs_there && now > op.deadline) {
-      broken.emplace_back(operation, DeadlineExceeded("waited " + Seconds(op.request->timeout) +
-                                                      " for what the other members' GPUs send"));
+      broken.push_back({operation, op.connection,
+                        DeadlineExceeded("waited " + Seconds(op.request->timeout) +
+                                         " for what the other members' GPUs send")});
     }
   }
   if (broken.empty()) return;
   mutex_.Unlock();
-  for (const auto& [operation, why] : broken) BreakOff(operation->connection, why, operation.get());
+  for (const auto& [operation, connection, why] : broken)
+    BreakOff(connection, why, operation.get());
   mutex_.Lock();
 }
 
