@@ -210,42 +210,33 @@ void RunSteps(Session* session, const MeetingGraph& graph, int threads, int step
 
 void NoFault(const std::string& text) { Fail(text); }
 
-// A GPU of the task, its process, or its machine, which its peers do not hear of.
-void LoseOne(GpuCluster* cluster, int task) {
+// The machine of a task, which its peers do not hear of, its process, or, if it `may_go_on`, only
+// one of its GPUs.
+void LoseOne(GpuCluster* cluster, int task, bool may_go_on) {
   const std::vector<int> gpus = cluster->world().topology().GpusOf(task);
-  const uint64_t what = std::min<uint64_t>(2, Draw(5));
+  const uint64_t what = may_go_on ? std::min<uint64_t>(2, Draw(5)) : Draw(2);
   Note(cluster->task(task) + (what == 0 ? " crashes" : what == 1 ? " is killed" : " loses a GPU"));
   if (what == 2) return cluster->world().Lose(gpus[Draw(gpus.size())]);
   cluster->Kill(task, /*whole_machine=*/what == 0);
 }
 
-// Steps until one fails, which must be soon and name the task.
-void StepsUntilLoss(GpuCluster* cluster, Session* session, const MeetingGraph& graph, int task) {
-  Clock::time_point lost_at = Clock::time_point::max();
-  std::thread trouble = StartThread("trouble", [&] {
-    std::this_thread::sleep_for(microseconds(Draw(uint64_t{1} << (8 + Draw(8)))));
-    lost_at = Clock::now();
-    LoseOne(cluster, task);
-  });
+// Steps of a client until one fails, which must be soon after the loss and name the task.
+void StepsUntilLoss(GpuCluster* cluster, Session* session, const MeetingGraph& graph, int task,
+                    const Clock::time_point* lost_at) {
   for (;;) {
     const Clock::time_point began = Clock::now();
     const Status status = Step(session, graph);
     const Clock::time_point ended = Clock::now();
-    if (status.ok() && ended - kLossNamed < lost_at) continue;
-    const Clock::time_point since = std::max(began, lost_at);
-    Note("named after " +
-         std::to_string(
-             milliseconds(std::chrono::duration_cast<milliseconds>(ended - since)).count()) +
+    if (status.ok() && ended - kLossNamed < *lost_at) continue;
+    const auto took =
+        std::chrono::duration_cast<milliseconds>(ended - std::max(began, *lost_at)).count();
+    Note("named after " + std::to_string(took) + " ms: " + status.ToString());
+    if (ended >= *lost_at && took <= kLossNamed.count() && !status.ok() &&
+        status.message().find(cluster->task(task)) != std::string::npos)
+      return;
+    Fail("a step in which " + cluster->task(task) + " is lost ends after " + std::to_string(took) +
          " ms: " + status.ToString());
-    if (ended < lost_at || ended - since > kLossNamed || status.ok() ||
-        status.message().find(cluster->task(task)) == std::string::npos) {
-      Fail("a step in which " + cluster->task(task) + " is lost ends after " +
-           std::to_string(std::chrono::duration_cast<milliseconds>(ended - since).count()) +
-           " ms: " + status.ToString());
-    }
-    break;
   }
-  trouble.join();
 }
 
 // A session of these tasks, whose GPUs meet in other ways.
@@ -297,25 +288,45 @@ void RunGpus() {
   if (const std::string why = cluster.world().WhyNoOrder(); !why.empty()) Fail(why);
 }
 
-void RunGpuLosses() {
+namespace {
+
+void RunLosses(bool client_each) {
   HoldThreads(false);
   ComputeInNoTime(true);
   GpuTopology topology = SomeTopology(6);
   if (topology.tasks() == 1) topology.nodes.back() = 1;
   GpuCluster cluster(std::move(topology), NoFault);
   cluster.world().AllowDeadlocks();
+  const int clients = client_each ? cluster.world().topology().tasks() : 1;
+  if (clients > 1) cluster.world().ForgetSteps();
   const auto all = AllGpus(cluster);
-  std::vector<Meeting> meetings = SomeMeetings(all, false);
+  std::vector<Meeting> meetings = SomeMeetings(all, clients > 1);
   // Each GPU takes part in something, so that each loss ends a step.
   meetings.push_back({.group = 4, .gpus = all, .elements = {1000}});
-  const MeetingGraph graph(&cluster, meetings, std::set<int>(all.begin(), all.end()), false);
-  const auto session = Open(cluster, graph.graph);
   const int lost = DrawInt(cluster.world().topology().tasks());
-  StepsUntilLoss(&cluster, session.get(), graph, lost);
-  {
-    const Within time(kCloseEnds, "closing the session");
-    (void)session->Close();
+  Clock::time_point lost_at = Clock::time_point::max();
+  std::vector<std::thread> threads;
+  for (int client = 0; client < clients; ++client) {
+    std::set<int> own;
+    for (const int gpu : all) {
+      if (clients == 1 || cluster.task_of(gpu) == client) own.insert(gpu);
+    }
+    threads.push_back(StartThread("client-" + std::to_string(client), [&, own] {
+      const MeetingGraph graph(&cluster, meetings, own, clients > 1);
+      const auto session = Open(cluster, graph.graph);
+      StepsUntilLoss(&cluster, session.get(), graph, lost, &lost_at);
+      const Within time(kCloseEnds, "closing the session");
+      (void)session->Close();
+    }));
   }
+  threads.push_back(StartThread("trouble", [&] {
+    std::this_thread::sleep_for(milliseconds(2) + microseconds(Draw(uint64_t{1} << Draw(16))));
+    lost_at = Clock::now();
+    // A client whose step begins after the others' have failed joins its groups anew. If the
+    // process whose GPU is lost goes on, nobody tells it that they have gone, until its deadline.
+    LoseOne(&cluster, lost, /*may_go_on=*/clients == 1);
+  }));
+  for (std::thread& thread : threads) thread.join();
   std::set<int> tasks;
   for (int task = 0; task < cluster.world().topology().tasks(); ++task) tasks.insert(task);
   std::set<int> survivors = tasks;
@@ -327,5 +338,11 @@ void RunGpuLosses() {
   cluster.Restart(lost);
   RunMeetings(&cluster, tasks);
 }
+
+}  // namespace
+
+void RunGpuLosses() { RunLosses(/*client_each=*/false); }
+
+void RunGpuClientLosses() { RunLosses(/*client_each=*/true); }
 
 }  // namespace monograph::simulation

@@ -15,5 +15,6 @@ void RunJobs();
 void RunNeighbours();
 void RunGpus();
 void RunGpuLosses();
+void RunGpuClientLosses();
 
 }  // namespace monograph::simulation
