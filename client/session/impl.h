@@ -252,6 +252,9 @@ class Session::Impl : public StepClient {
   std::vector<std::string> addresses_ MG_GUARDED_BY(mutex_);
   std::deque<int> to_renew_ MG_GUARDED_BY(mutex_);  // lost tasks, the first being dealt with
   std::deque<Suspects> suspects_ MG_GUARDED_BY(mutex_);
+  // When the data plane was made anew last: after whose loss, and the last step in flight then.
+  int renewed_after_ MG_GUARDED_BY(mutex_) = -1;
+  uint64_t last_before_renewal_ MG_GUARDED_BY(mutex_) = 0;
   bool renewer_ends_ MG_GUARDED_BY(mutex_) = false;
   CondVar renewals_;
   std::thread renewer_;

@@ -200,6 +200,11 @@ void Session::Impl::RenewAfter(int lost) {
   MutexLock lock(mutex_);
   addresses_ = std::move(addresses);
   SuspectLocked(lost, renewed);
+  if (!renewed.empty()) {
+    renewed_after_ = lost;
+    for (const StepInFlight* const flight : steps_.All())
+      last_before_renewal_ = std::max(last_before_renewal_, flight->steps.last);
+  }
   if (failed.ok()) {
     shares_memory_[static_cast<size_t>(lost)] = false;
   } else if (!closed_) {
@@ -282,6 +287,11 @@ void Session::Impl::OnAwaitedLost(const StepMissing& missing) {
                             : name + " has ended its part of " + step + ", and its report is lost");
     } else {
       return;
+    }
+    if (missing.step <= last_before_renewal_) {
+      const std::string lost = TaskName(renewed_after_);
+      why = TaskLost(lost, why.message() + "; " + lost +
+                               " was lost meanwhile, and the data plane was made anew");
     }
   }
   OnStepFailed(missing.step, why);

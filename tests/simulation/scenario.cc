@@ -26,6 +26,12 @@ std::span<const Scenario> Scenarios() {
       {"jobs", "a job with checkpoints that loses tasks, links, clients and disks", RunJobs},
       {"neighbours", "two sessions on the same tasks, of which one loses its worker",
        RunNeighbours},
+      {"gpus", "collectives of 2 to 64 GPUs in random graphs, several steps at once", RunGpus,
+       std::chrono::seconds(600), 50'000'000},
+      {"gpu_losses", "a GPU, its process or its machine is lost; the others go on", RunGpuLosses,
+       std::chrono::seconds(600), 20'000'000},
+      {"gpu_client_losses", "the same with a client for each worker; some seeds fail",
+       RunGpuClientLosses, std::chrono::seconds(600), 20'000'000, /*only_by_name=*/true},
   };
   return kScenarios;
 }

@@ -13,5 +13,8 @@ void RunSessions();
 void RunTransfers();
 void RunJobs();
 void RunNeighbours();
+void RunGpus();
+void RunGpuLosses();
+void RunGpuClientLosses();
 
 }  // namespace monograph::simulation

@@ -36,6 +36,7 @@ constexpr const char* kWaitNames[] = {"nothing", "a mutex",  "a shared mutex", "
 
 constexpr uint64_t kStart = 1'000'000'000'000;  // the clock at first
 constexpr uint64_t kDecisionTakes = 200, kLookTakes = 50, kYieldTakes = 2'000;  // nanoseconds
+constexpr uint64_t kYieldWaits = 10'000;
 constexpr uint64_t kLongestHold = 200'000'000;
 
 }  // namespace
@@ -68,6 +69,7 @@ class Scheduler {
   ScheduleResult Run(const std::function<void()>& body);
   [[noreturn]] void Fail(const std::string& text, bool with_threads);
   void HoldThreads(bool may) { may_hold_ = may; }
+  void ComputeInNoTime(bool does) { in_no_time_ = does; }
   void Note(const std::string& text) const;
   bool tracing() const { return options_.trace; }
 
@@ -122,6 +124,7 @@ class Scheduler {
   uint64_t switch_one_in_ = 1;
   uint64_t hold_one_in_ = 0;  // 0: never
   bool may_hold_ = true;
+  bool in_no_time_ = false;
   uint64_t spurious_one_in_ = 0;  // 0: never
   std::vector<uint64_t> falls_;   // decisions at which the running thread falls behind
   uint64_t lowest_ = 1'000'000;
@@ -222,7 +225,7 @@ void Scheduler::Detach(Thread* thread) {
 // ---- decisions
 
 uint64_t Scheduler::Look() {
-  now_ += kLookTakes;
+  now_ += in_no_time_ ? 1 : kLookTakes;
   return now_;
 }
 
@@ -278,7 +281,7 @@ void Scheduler::SwitchTo(Thread* next) {
 
 void Scheduler::Decide(uint64_t what) {
   Mix(what);
-  now_ += kDecisionTakes;
+  if (!in_no_time_) now_ += kDecisionTakes;
   if (++result_.decisions > options_.most_decisions)
     Fail("the schedule has not ended after " + std::to_string(result_.decisions) + " decisions",
          true);
@@ -337,6 +340,10 @@ bool Scheduler::HasWaiter(Waits waits, const void* object) const {
 }
 
 void Scheduler::Yield() {
+  if (in_no_time_) {
+    Block(Waits::kTime, nullptr, now_ + kYieldWaits);
+    return;
+  }
   now_ += kYieldTakes;
   if (by_priority_) current_->priority = --lowest_;
   // Who yields waits for others; if all of them wait for a time, so does it.
@@ -438,6 +445,10 @@ void LeaveOut(const void* object, size_t bytes) {
 
 void HoldThreads(bool may) {
   if (scheduler != nullptr) scheduler->HoldThreads(may);
+}
+
+void ComputeInNoTime(bool does) {
+  if (scheduler != nullptr) scheduler->ComputeInNoTime(does);
 }
 
 void Fail(const std::string& text, bool with_threads) {

@@ -48,6 +48,11 @@ void LeaveOut(const void* object, size_t bytes);
 // less time than any deadline.
 void HoldThreads(bool may);
 
+// Whether computing takes no time, as if it were fast and each thread had a core of its own: only
+// waits take some, and one that yields waits a moment. For schedules whose simulated time is to be
+// told; at first all threads share one core.
+void ComputeInNoTime(bool does);
+
 // Ends the schedule, and the process, as failed. The text says what is wrong, with numbers;
 // `with_threads` adds where every thread is.
 [[noreturn]] void Fail(const std::string& text, bool with_threads = false);

@@ -2,6 +2,7 @@
 //
 //   simulation [--scenario=NAME] [--schedules=N] [--seed=FIRST] [--failures=MOST] [--twice]
 //              [--trace] [--list]
+//   simulation --gpus=N ...    a report instead (tests/simulation/gpus_report.h)
 //
 // Seeds FIRST to FIRST + N - 1, each with one of the scenarios, or with the one named. Schedules
 // run in processes of their own, some hundred in each, so that one that fails, crashes or never
@@ -28,6 +29,7 @@
 
 #include "base/log.h"
 #include "base/pool_allocator.h"
+#include "tests/simulation/gpus_report.h"
 #include "tests/simulation/scenario.h"
 #include "tests/simulation/scheduler.h"
 
@@ -59,7 +61,12 @@ double Now() {
 
 const Scenario& ScenarioOf(const Options& options, uint64_t seed) {
   const auto all = Scenarios();
-  if (options.scenario.empty()) return all[seed % all.size()];
+  if (options.scenario.empty()) {
+    // Those that run only by their names come last.
+    return all[seed % static_cast<uint64_t>(std::count_if(
+                          all.begin(), all.end(),
+                          [](const Scenario& scenario) { return !scenario.only_by_name; }))];
+  }
   for (const Scenario& scenario : all) {
     if (options.scenario == scenario.name) return scenario;
   }
@@ -70,8 +77,11 @@ const Scenario& ScenarioOf(const Options& options, uint64_t seed) {
 ScheduleResult RunOne(const Options& options, uint64_t seed) {
   const Scenario& scenario = ScenarioOf(options, seed);
   const int64_t before = HostPool().bytes_in_use();
-  const ScheduleResult result = RunSchedule(
-      {.seed = seed, .longest = scenario.longest, .trace = options.trace}, [&] { scenario.run(); });
+  const ScheduleResult result = RunSchedule({.seed = seed,
+                                             .longest = scenario.longest,
+                                             .most_decisions = scenario.most_decisions,
+                                             .trace = options.trace},
+                                            [&] { scenario.run(); });
   if (const int64_t after = HostPool().bytes_in_use(); after != before) {
     std::fprintf(stderr, "seed %llu: %lld bytes of tensors are not given back\n",
                  static_cast<unsigned long long>(seed), static_cast<long long>(after - before));
@@ -156,7 +166,7 @@ uint64_t Warm(Options options, Progress* progress) {
   const std::string only = options.scenario;
   options.trace = options.twice = false;
   for (const Scenario& scenario : Scenarios()) {
-    if (!only.empty() && only != scenario.name) continue;
+    if (only.empty() ? scenario.only_by_name : only != scenario.name) continue;
     options.scenario = scenario.name;
     for (uint64_t seed = 0; seed < kWarmSeeds; ++seed) {
       if (RunInProcess(options, seed, seed + 1, progress)) {
@@ -221,6 +231,7 @@ bool ReadNumber(std::string_view text, uint64_t* number) {
 
 int Main(int argc, char** argv) {
   Options options;
+  GpuReport report;
   for (int i = 1; i < argc; ++i) {
     const std::string_view flag = argv[i];
     bool known = true;
@@ -241,13 +252,14 @@ int Main(int argc, char** argv) {
         std::printf("%-20s %s\n", scenario.name, scenario.what);
       return 0;
     } else {
-      known = false;
+      known = ReadGpuFlag(flag, &report);
     }
     if (!known) {
       std::fprintf(stderr,
                    "'%s' is not understood; usage: simulation [--scenario=NAME] [--schedules=N] "
-                   "[--seed=FIRST] [--failures=MOST] [--twice] [--trace] [--list]\n",
-                   argv[i]);
+                   "[--seed=FIRST] [--failures=MOST] [--twice] [--trace] [--list]\n"
+                   "or: simulation %s\n",
+                   argv[i], kGpuReportFlags);
       return 2;
     }
   }
@@ -255,7 +267,7 @@ int Main(int argc, char** argv) {
   SetLogLevel(options.trace ? LogLevel::kDebug : LogLevel::kOff);
   (void)ScratchFolder();  // one for all processes
   LeaveOut(&HostPool(), sizeof(PoolAllocator));
-  const int result = Run(options);
+  const int result = report.gpus > 0 ? PrintGpuReport(report) : Run(options);
   std::error_code ignored;
   std::filesystem::remove_all(ScratchFolder(), ignored);
   return result;
