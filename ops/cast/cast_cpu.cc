@@ -58,14 +58,17 @@ void CastRow(const void* from, void* to, int64_t n) {
   }
 }
 
-#define MG_CAST_TYPES(M)                                                                 \
-  M(float)                                                                               \
-  M(double)                                                                              \
-  M(half)                                                                                \
-  M(bfloat16)                                                                            \
-  M(int32_t)                                                                             \
-  M(int64_t) M(bool) M(uint8_t) M(int8_t) M(int16_t) M(uint16_t) M(uint32_t) M(uint64_t) \
-      M(std::complex<float>) M(std::complex<double>)
+#define MG_CAST_TYPES(M) \
+  M(float)               \
+  M(double)              \
+  M(half)                \
+  M(bfloat16)            \
+  M(int32_t)             \
+  M(int64_t)             \
+  M(bool)                \
+  M(uint8_t)             \
+  M(int8_t)              \
+  M(int16_t) M(uint16_t) M(uint32_t) M(uint64_t) M(std::complex<float>) M(std::complex<double>)
 
 template <typename From>
 RowFn RowTo(DType to) {

@@ -114,8 +114,8 @@ TEST(Tensor, ComplexAndQuantizedOnesArePlainBytes) {
   quantized.data<int8_t>()[0] = -3;
   quantized.data<int8_t>()[1] = 4;
   EXPECT_EQ(quantized.ToString(), "qint8[2] = -3 4");
-  for (const DType dtype : {DT_COMPLEX64, DT_COMPLEX128, DT_QINT8, DT_QUINT8, DT_QINT16, DT_QUINT16,
-                            DT_QINT32}) {
+  for (const DType dtype :
+       {DT_COMPLEX64, DT_COMPLEX128, DT_QINT8, DT_QUINT8, DT_QINT16, DT_QUINT16, DT_QINT32}) {
     EXPECT_TRUE(IsPlainData(dtype));
     EXPECT_FALSE(IsInteger(dtype) || IsFloating(dtype));
     EXPECT_EQ(ParseDType(DTypeName(dtype)).value(), dtype);
