@@ -1,3 +1,6 @@
+// Cast: a function for each pair of types that converts a row (FindRow, when the kernel is made),
+// and rows shared out among threads. 16-bit floats go by way of float, a few hundred at a time, so
+// that their conversions are vectorised; Truncate cuts bits off the input first.
 #include <algorithm>
 #include <type_traits>
 

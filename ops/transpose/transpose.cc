@@ -1,3 +1,6 @@
+// Definitions of Transpose, Reverse and InvertPermutation. The shape of a transposition follows
+// from the permutation where that is a constant; its gradient is the transposition by the inverse
+// one, computed here where it can be. ConjugateTranspose is another op only for complex numbers.
 #include "ops/transpose/transpose.h"
 
 #include "graph/gradients.h"

@@ -1,3 +1,5 @@
+// A local session from the outside: feeds, fetches and targets of every form, rows of steps,
+// deadlines, cancellation, what is kept between steps and what Reset drops, and the errors of each.
 #include "client/session.h"
 
 #include <gtest/gtest.h>

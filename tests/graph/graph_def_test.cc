@@ -1,3 +1,5 @@
+// GraphDefs in and out: that nodes, functions, attributes and tensors come back as they were, what
+// TensorFlow writes in other ways (references, hints, short lists), and what is refused and how.
 #include "graph/graph_def.h"
 
 #include <google/protobuf/text_format.h>

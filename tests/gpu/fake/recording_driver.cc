@@ -1,3 +1,7 @@
+// What is issued is computed at once and takes a step of its queue's clock. Recording an event
+// copies the clock, waiting for one takes its maximum; a cell for each stretch of memory has who
+// wrote it last and who has read it since, and an access whose clock does not know of these is a
+// race.
 #include "tests/gpu/fake/recording_driver.h"
 
 #include <algorithm>
