@@ -20,7 +20,8 @@ namespace {
 constexpr char kIntroduction[] = R"(# Ops
 
 Every op that a graph may have: what `monograph ops` prints. Families are the folders of `ops/`, whose headers document them. Names, inputs and
-attributes are TensorFlow's; ops whose names begin with `Monograph` are our own.
+attributes are TensorFlow's; ops whose names begin with `Monograph` are our own. Not listed are ops with an underscore in front, which rewrites and
+C++ functions make, such as `_FusedAttention` of `Attention` (`ops/attention/attention.h`).
 Where a TensorFlow is named ([borrowed_ops.md](borrowed_ops.md)) the command lists what that lends, too, and what neither has, with the reason.
 `monograph ops MatMul` prints one op's definition;
 `monograph graph check graph.pb` says which ops of a GraphDef are missing.

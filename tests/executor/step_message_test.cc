@@ -121,7 +121,7 @@ TEST(StepMessage, EachFieldThatCannotBeIsNamed) {
   ExpectRefused(With<uint32_t>(tensor, 4, 0x80000000u), "edge 2147483648");
   ExpectRefused(With<uint64_t>(tensor, 24, 0), "step 0");
   ExpectRefused(With<uint8_t>(tensor, 32, 0), "type 0");
-  ExpectRefused(With<uint8_t>(tensor, 32, 8), "type 8");  // complex64
+  ExpectRefused(With<uint8_t>(tensor, 32, 24), "type 24");
   ExpectRefused(With<uint8_t>(tensor, 32, 200), "type 200");
   ExpectRefused(With<uint8_t>(tensor, 33, 9), "rank 9");
   ExpectRefused(With<uint8_t>(tensor, 33, 3), "cut off");
