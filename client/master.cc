@@ -15,6 +15,7 @@
 #include "executor/worker/worker.pb.h"
 #include "graph/graph_def.h"
 #include "graph/op_source.h"
+#include "ops/collective/collective.h"
 
 namespace monograph {
 namespace {
@@ -155,6 +156,7 @@ Result<std::shared_ptr<PreparedStep>> Master::Register(Cut cut, Time until) {
   step->feeds = std::move(cut.feeds);
   for (const Partition& part : cut.parts.partitions) {
     if (PeerOf(part.task.TaskName()) == kSelf) step->keeps_feeds = MayKeepInputs(part.graph);
+    step->has_collectives = step->has_collectives || HasCollectives(part.graph);
   }
   for (size_t i = 0; i < step->feeds.size(); ++i) {
     for (const int32_t edge : cut.parts.feed_edges[i]) {

@@ -61,6 +61,7 @@ struct PreparedStep {
   std::vector<Value> values;           // in the order of the signature
   bool returns_feeds = false;          // some value is a feed
   bool keeps_feeds = false;            // a node of this process may keep one beyond the step
+  bool has_collectives = false;        // parts may await those of other clients' steps
   // Its last run took so little time that a caller who wants to look up now and then may compute it
   // itself.
   std::atomic<bool> quick = false;

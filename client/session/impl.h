@@ -213,8 +213,8 @@ class Session::Impl : public StepClient {
   // the other.
   void Renew();
   void RenewAfter(int lost) MG_EXCLUDES(mutex_);
-  // A step under way, between parts that were connected anew, may await what was held up, and
-  // nobody can tell: it has kSuspectedFor to end by itself.
+  // A step under way, between parts that were connected anew, or with collectives in such a part,
+  // may await what was held up, and nobody can tell: it has kSuspectedFor to end by itself.
   struct Suspects {
     Clock::time_point until;
     Status why;

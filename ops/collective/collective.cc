@@ -4,7 +4,10 @@
 // TensorFlow's ops do not have.
 #include "ops/collective/collective.h"
 
+#include <algorithm>
+
 #include "base/device_name.h"
+#include "graph/function.h"
 #include "graph/op_def.h"
 #include "graph/shape_inference.h"
 #include "ops/constant/constant.h"
@@ -95,6 +98,19 @@ Outputs MonographAllReduce(const Scope& scope, const Outputs& inputs, const Coll
   Outputs outputs;
   for (size_t i = 0; i < inputs.size(); ++i) outputs.push_back(node.output(static_cast<int>(i)));
   return outputs;
+}
+
+bool HasCollectives(const Graph& graph) {
+  const auto meets = [](const Graph& nodes) {
+    for (NodeId node = 0; node < nodes.num_nodes(); ++node) {
+      const std::string& op = nodes.op(node).name();
+      if (op.starts_with("Collective") || op == "MonographAllReduce") return true;
+    }
+    return false;
+  };
+  return meets(graph) || std::ranges::any_of(graph.functions().all(), [&](const auto& named) {
+           return meets(*named.second.body);
+         });
 }
 
 namespace ops::collective {

@@ -53,6 +53,9 @@ Output CollectiveBroadcastSend(const Scope& scope, const Output& input,
 Output CollectiveBroadcastRecv(const Scope& scope, DType dtype, const Shape& shape,
                                const CollectiveGroup& group, int instance_key);
 
+// Whether a node of the graph, or of a function in its library, takes part in a collective.
+bool HasCollectives(const Graph& graph);
+
 // CollectiveReduce of many tensors of one type in one operation, without copying them together.
 Outputs MonographAllReduce(const Scope& scope, const Outputs& inputs, const CollectiveGroup& group,
                            int instance_key, std::string_view merge_op = "Add",

@@ -30,8 +30,8 @@ std::span<const Scenario> Scenarios() {
        std::chrono::seconds(600), 50'000'000},
       {"gpu_losses", "a GPU, its process or its machine is lost; the others go on", RunGpuLosses,
        std::chrono::seconds(600), 20'000'000},
-      {"gpu_client_losses", "the same with a client for each worker; some seeds fail",
-       RunGpuClientLosses, std::chrono::seconds(600), 20'000'000, /*only_by_name=*/true},
+      {"gpu_client_losses", "the same with a client for each worker", RunGpuClientLosses,
+       std::chrono::seconds(600), 20'000'000},
   };
   return kScenarios;
 }

@@ -15,7 +15,6 @@ struct Scenario {
   void (*run)();     // on the first thread of a schedule
   std::chrono::seconds longest{600};
   uint64_t most_decisions = 2'000'000;
-  bool only_by_name = false;  // not one of those that run without --scenario
 };
 
 std::span<const Scenario> Scenarios();

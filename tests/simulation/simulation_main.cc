@@ -61,12 +61,7 @@ double Now() {
 
 const Scenario& ScenarioOf(const Options& options, uint64_t seed) {
   const auto all = Scenarios();
-  if (options.scenario.empty()) {
-    // Those that run only by their names come last.
-    return all[seed % static_cast<uint64_t>(std::count_if(
-                          all.begin(), all.end(),
-                          [](const Scenario& scenario) { return !scenario.only_by_name; }))];
-  }
+  if (options.scenario.empty()) return all[seed % all.size()];
   for (const Scenario& scenario : all) {
     if (options.scenario == scenario.name) return scenario;
   }
@@ -166,7 +161,7 @@ uint64_t Warm(Options options, Progress* progress) {
   const std::string only = options.scenario;
   options.trace = options.twice = false;
   for (const Scenario& scenario : Scenarios()) {
-    if (only.empty() ? scenario.only_by_name : only != scenario.name) continue;
+    if (!only.empty() && only != scenario.name) continue;
     options.scenario = scenario.name;
     for (uint64_t seed = 0; seed < kWarmSeeds; ++seed) {
       if (RunInProcess(options, seed, seed + 1, progress)) {
