@@ -206,24 +206,16 @@ class Placer {
     return Status();
   }
 
-  TypeMask CpuMask() const {
-    const std::vector<DeviceType>& types = devices_.types();
-    const auto cpu = std::find(types.begin(), types.end(), kCpu);
-    return cpu == types.end() ? devices_.all_types() : TypeMask{1} << (cpu - types.begin());
-  }
-
   Status CollectKernels() {
     const std::vector<DeviceType>& types = devices_.types();
     node_types_.assign(requested_.size(), devices_.all_types());
     if (!options_.has_kernel) return Status();
     for (NodeId node = 0; node < graph_.num_nodes(); ++node) {
-      // The task that runs a call decides about its body. Transfers and arguments need no kernel.
-      if (IsCall(graph_, node) || graph_.op(node).name().starts_with('_')) continue;
-      // What changes the flow of control the executor runs itself, on CPUs so far.
-      if (graph_.op(node).flow() != FlowOp::kNone) {
-        node_types_[Index(node)] = CpuMask();
+      // The task that runs a call decides about its body. Transfers and arguments need no kernel,
+      // nor does what changes the flow of control.
+      if (IsCall(graph_, node) || graph_.op(node).name().starts_with('_') ||
+          graph_.op(node).flow() != FlowOp::kNone)
         continue;
-      }
       TypeMask mask = 0;
       for (size_t type = 0; type < types.size(); ++type) {
         if (options_.has_kernel(graph_, node, types[type])) mask |= TypeMask{1} << type;

@@ -58,18 +58,30 @@ void Keep(Inbound* inbound, EventId event, uint64_t number) {
   inbound->number.store(number, std::memory_order_release);
 }
 
+// Lets `queue` of device `to` wait until the tensor is there, on device `from`.
+Status Await(const TensorReady& ready, GpuDevice& to, Queue queue, GpuDevice& from) {
+  if (ready.event >= 0) MG_RETURN_IF_ERROR(to.driver().Wait(queue, from.driver(), ready.event));
+  if (ready.after_segments) MG_RETURN_IF_ERROR(from.LetWaitForSegments(to.driver(), queue));
+  for (const auto& inbound : ready.inbounds) {
+    const EventId event = inbound->event.load(std::memory_order_acquire);
+    if (event >= 0) MG_RETURN_IF_ERROR(to.driver().Wait(queue, from.driver(), event));
+  }
+  return Status();
+}
+
 // Into a device's memory, from the host or from a peer.
 class CopyIn : public std::enable_shared_from_this<CopyIn> {
  public:
   using Record = CopyInRecord;
 
   CopyIn(GpuDevice* to, const std::string* owner, ThreadPools* pools, GpuDevice* peer,
-         EventId ready)
-      : to_(*to), owner_(owner), pools_(pools), peer_(peer), ready_(ready) {
-    inbound_.device = to;
-    inbound_.queue = peer == nullptr ? Queue::kToDevice : Queue::kPeer;
-  }
-  const Inbound& inbound() const { return inbound_; }
+         TensorReady ready, std::shared_ptr<Inbound> inbound)
+      : to_(*to),
+        owner_(owner),
+        pools_(pools),
+        peer_(peer),
+        ready_(std::move(ready)),
+        inbound_(std::move(inbound)) {}
 
   void Begin(KernelContext& context, Done done) {
     Record* run = records_.Take();
@@ -104,8 +116,7 @@ class CopyIn : public std::enable_shared_from_this<CopyIn> {
     if (peer_ != nullptr) {
       return Finish(run, [this, run] {
         MG_RETURN_IF_ERROR(to_.WaitForTick(Queue::kPeer, run->wait_tick));
-        if (ready_ >= 0)
-          MG_RETURN_IF_ERROR(to_.driver().Wait(Queue::kPeer, peer_->driver(), ready_));
+        MG_RETURN_IF_ERROR(Await(ready_, to_, Queue::kPeer, *peer_));
         return to_.driver().CopyFromPeer(run->to.raw(), peer_->driver(),
                                          std::as_const(run->from).raw(), run->from.bytes());
       });
@@ -195,8 +206,8 @@ class CopyIn : public std::enable_shared_from_this<CopyIn> {
     const Done done = std::move(run->done);
     run->context->set_output(0, run->to);
     const Status status = to_.IssueAndAwait(
-        inbound_.queue, run, issue,
-        [this](EventId event, uint64_t number) { Keep(&inbound_, event, number); });
+        inbound_->queue, run, issue,
+        [this](EventId event, uint64_t number) { Keep(inbound_.get(), event, number); });
     if (status.ok()) return done(status);
     run->done = done;
     Fail(run, status);
@@ -215,8 +226,8 @@ class CopyIn : public std::enable_shared_from_this<CopyIn> {
   const std::string* const owner_;
   ThreadPools* const pools_;
   GpuDevice* const peer_;  // nullptr: the host
-  const EventId ready_;
-  Inbound inbound_;
+  const TensorReady ready_;
+  const std::shared_ptr<Inbound> inbound_;
   FreeList<Record> records_;
 };
 
@@ -224,10 +235,9 @@ void CopyInRecord::Arrived(const Status&) { kernel->GiveBack(this); }
 // On the launching thread, between segments.
 void CopyInRecord::Run() { kernel->Start(this, /*launching=*/true); }
 
-class CopyInKernel : public InboundKernel {
+class CopyInKernel : public AsyncKernel {
  public:
   explicit CopyInKernel(std::shared_ptr<CopyIn> copy) : copy_(std::move(copy)) {}
-  const Inbound& inbound() const override { return copy_->inbound(); }
   void ComputeAsync(KernelContext& context, Done done) override {
     copy_->Begin(context, std::move(done));
   }
@@ -246,8 +256,8 @@ class CopyToHost : public AsyncKernel {
     void Arrived(const Status& status) override { kernel->Arrived(this, status); }
   };
 
-  CopyToHost(GpuDevice* from, const std::string* what, EventId ready)
-      : from_(*from), what_(what), ready_(ready) {}
+  CopyToHost(GpuDevice* from, const std::string* what, TensorReady ready)
+      : from_(*from), what_(what), ready_(std::move(ready)) {}
 
   void ComputeAsync(KernelContext& context, Done done) override {
     Record* run = records_.Take();
@@ -261,8 +271,7 @@ class CopyToHost : public AsyncKernel {
     const Status status = from_.IssueAndAwait(
         Queue::kToHost, run,
         [this, run] {
-          if (ready_ >= 0)
-            MG_RETURN_IF_ERROR(from_.driver().Wait(Queue::kToHost, from_.driver(), ready_));
+          MG_RETURN_IF_ERROR(Await(ready_, from_, Queue::kToHost, from_));
           if (run->from.bytes() == 0) return Status();
           return from_.driver().Copy(Queue::kToHost, run->to.raw(), std::as_const(run->from).raw(),
                                      run->from.bytes());
@@ -283,7 +292,7 @@ class CopyToHost : public AsyncKernel {
  private:
   GpuDevice& from_;
   const std::string* const what_;
-  const EventId ready_;
+  const TensorReady ready_;
   FreeList<Record> records_;
 };
 
@@ -318,16 +327,16 @@ class Fence : public AsyncKernel {
 
 }  // namespace
 
-Status WaitForCopies(GpuDevice& device, std::span<const Inbound* const> inbounds) {
+Status WaitForCopies(GpuDevice& device, std::span<const std::shared_ptr<const Inbound>> inbounds) {
   for (const Queue queue : {Queue::kToDevice, Queue::kPeer}) {
     // A queue runs its copies in order: waiting for the last one is waiting for all.
     const Inbound* last = nullptr;
     uint64_t number = device.compute_knows(queue);
-    for (const Inbound* inbound : inbounds) {
+    for (const auto& inbound : inbounds) {
       const uint64_t issued = inbound->number.load(std::memory_order_acquire);
       if (inbound->queue != queue || issued <= number) continue;
       number = issued;
-      last = inbound;
+      last = inbound.get();
     }
     if (last == nullptr) continue;
     StreamDriver& driver = device.driver();
@@ -338,19 +347,23 @@ Status WaitForCopies(GpuDevice& device, std::span<const Inbound* const> inbounds
   return Status();
 }
 
-std::unique_ptr<InboundKernel> MakeCopyToDevice(GpuDevice* to, const std::string* owner,
-                                                ThreadPools* pools) {
-  return std::make_unique<CopyInKernel>(std::make_shared<CopyIn>(to, owner, pools, nullptr, -1));
+std::unique_ptr<AsyncKernel> MakeCopyToDevice(GpuDevice* to, const std::string* owner,
+                                              ThreadPools* pools,
+                                              std::shared_ptr<Inbound> inbound) {
+  return std::make_unique<CopyInKernel>(
+      std::make_shared<CopyIn>(to, owner, pools, nullptr, TensorReady(), std::move(inbound)));
 }
 
-std::unique_ptr<InboundKernel> MakeCopyFromPeer(GpuDevice* to, const std::string* owner,
-                                                GpuDevice* from, EventId ready) {
-  return std::make_unique<CopyInKernel>(std::make_shared<CopyIn>(to, owner, nullptr, from, ready));
+std::unique_ptr<AsyncKernel> MakeCopyFromPeer(GpuDevice* to, const std::string* owner,
+                                              GpuDevice* from, TensorReady ready,
+                                              std::shared_ptr<Inbound> inbound) {
+  return std::make_unique<CopyInKernel>(
+      std::make_shared<CopyIn>(to, owner, nullptr, from, std::move(ready), std::move(inbound)));
 }
 
 std::unique_ptr<AsyncKernel> MakeCopyToHost(GpuDevice* from, const std::string* what,
-                                            EventId ready) {
-  return std::make_unique<CopyToHost>(from, what, ready);
+                                            TensorReady ready) {
+  return std::make_unique<CopyToHost>(from, what, std::move(ready));
 }
 
 std::unique_ptr<AsyncKernel> MakeFence(GpuDevice* device, std::string what) {

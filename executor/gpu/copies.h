@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "executor/gpu/gpu_device.h"
 #include "executor/kernel.h"
@@ -21,29 +22,33 @@ class ThreadPools;
 // The event behind the latest run of a copy to a device. Steps overlap, but waiting for a later
 // copy of the same queue also waits for the earlier ones.
 struct Inbound {
-  GpuDevice* device = nullptr;
   Queue queue = Queue::kToDevice;
   std::atomic<EventId> event{-1};
   std::atomic<uint64_t> number{0};  // on the queue
 };
 
 // Lets kCompute wait for what these copies have issued. The launching thread's.
-Status WaitForCopies(GpuDevice& device, std::span<const Inbound* const> inbounds);
+Status WaitForCopies(GpuDevice& device, std::span<const std::shared_ptr<const Inbound>> inbounds);
 
-class InboundKernel : public AsyncKernel {
- public:
-  virtual const Inbound& inbound() const = 0;
+// What the device's copy of a tensor waits for.
+struct TensorReady {
+  // Recorded on kCompute when the tensor was made (by a segment); -1: it is there when the copy
+  // begins (from a collective).
+  EventId event = -1;
+  // In place of an event, where control flow decides what made the tensor: all segments that were
+  // launched before, and these copies.
+  bool after_segments = false;
+  std::vector<std::shared_ptr<const Inbound>> inbounds;
 };
 
-// `owner`: of the memory, for its table and for errors.
-std::unique_ptr<InboundKernel> MakeCopyToDevice(GpuDevice* to, const std::string* owner,
-                                                ThreadPools* pools);
-// `ready`: recorded on `from`'s kCompute when the tensor was made (by a segment); -1: it is there
-// when the copy begins (from a collective).
-std::unique_ptr<InboundKernel> MakeCopyFromPeer(GpuDevice* to, const std::string* owner,
-                                                GpuDevice* from, EventId ready);
+// `owner`: of the memory, for its table and for errors. `inbound` is the copy's.
+std::unique_ptr<AsyncKernel> MakeCopyToDevice(GpuDevice* to, const std::string* owner,
+                                              ThreadPools* pools, std::shared_ptr<Inbound> inbound);
+std::unique_ptr<AsyncKernel> MakeCopyFromPeer(GpuDevice* to, const std::string* owner,
+                                              GpuDevice* from, TensorReady ready,
+                                              std::shared_ptr<Inbound> inbound);
 std::unique_ptr<AsyncKernel> MakeCopyToHost(GpuDevice* from, const std::string* what,
-                                            EventId ready);
+                                            TensorReady ready);
 // Done when the device has finished the segments that were launched before. `what`: the last one's
 // nodes, for errors.
 std::unique_ptr<AsyncKernel> MakeFence(GpuDevice* device, std::string what);

@@ -186,6 +186,11 @@ Status GpuDevice::WaitForTick(Queue queue, uint64_t tick) {
   return Status();  // it arrived meanwhile
 }
 
+Status GpuDevice::LetWaitForSegments(StreamDriver& waiting, Queue queue) {
+  MutexLock lock(ticks_mutex_);
+  return last_tick_ == nullptr ? Status() : waiting.Wait(queue, *driver_, last_tick_->event);
+}
+
 // ---- completing
 
 Result<EventId> GpuDevice::TakeEvent(Queue queue) {

@@ -130,6 +130,8 @@ class GpuDevice : public Device {
   void AwaitLast(Queue queue, Arrival* arrival);
   // Lets `queue` wait until the device has completed `tick` (GpuMemory). REQUIRES: the tick ended.
   Status WaitForTick(Queue queue, uint64_t tick);
+  // Lets `queue` of a driver, which may be a peer's, wait for all segments that have ended before.
+  Status LetWaitForSegments(StreamDriver& waiting, Queue queue);
   // The launching thread's: begins a segment; ends it, with an event on kCompute.
   uint64_t BeginSegment() { return memory_->BeginTick(); }
   Status EndSegment(uint64_t tick);

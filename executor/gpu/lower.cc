@@ -4,6 +4,13 @@
 // not made), Group (nodes into segments: gpu/segments.h), Build (the new graph). Kernels are made
 // first of all, since only a kernel tells whether it is asynchronous, and so whether its node can
 // be part of a segment.
+//
+// With control flow (graph/control_flow.h): what directs it (Switch, Merge, ...) hands a tensor on
+// where it lies, so that a loop's variable stays on its GPU; a Merge of tensors that lie in several
+// places is on the GPU. Predicates go to the host. What computes shapes and counters, from and to
+// the host's memory alone, is run there, so that a loop's counter and its comparison wait for no
+// GPU. Which segment or copy made a tensor that comes through a Switch or a Merge is known at run
+// time only: who reads it waits for all that may have (MayComeFrom).
 #include "executor/gpu/lower.h"
 
 #include <algorithm>
@@ -16,18 +23,17 @@
 #include "executor/gpu/copies.h"
 #include "executor/gpu/gpu_device.h"
 #include "executor/gpu/members.h"
+#include "executor/gpu/places.h"
 #include "executor/gpu/segment.h"
 #include "executor/gpu/segments.h"
 #include "executor/plan/task_graph.h"
 #include "executor/plan/task_kernels.h"
+#include "graph/control_flow.h"
 #include "graph/structural_ops.h"
 #include "graph/topological_sort.h"
 
 namespace monograph {
 namespace {
-
-// A place: host memory. Any other place is the index of a GPU among the plan's devices.
-constexpr int32_t kHost = -1;
 
 // One flag for each tensor of the arguments, in order: whether KernelDef::host_args names its
 // argument.
@@ -66,7 +72,7 @@ class Lowering {
       if (node.gpu != kHost) MG_RETURN_IF_ERROR(Gpu(node.gpu)->health());
     }
     MG_ASSIGN_OR_RETURN(order_, TaskOrder(graph_, linked_sends_, NextReady::kFirstIn));
-    PlaceOutputs();
+    MG_RETURN_IF_ERROR(PlaceOutputs());
     PlanCopies();
     Group();
     MG_RETURN_IF_ERROR(Build());
@@ -74,22 +80,19 @@ class Lowering {
   }
 
  private:
-  struct Info {
-    int32_t gpu = kHost;  // the GPU that it is on, if any
+  struct Info : PlacedNode {
     const KernelRegistry::Entry* entry = nullptr;
     std::unique_ptr<Kernel> kernel;
     bool launched = false;  // synchronous: it goes into a segment
     bool direct = false;    // a collective from GPU to GPU
     DeviceMerge merge;      // for a direct reduction
-    bool linked = false;    // a _Send whose _Recv is here
-    std::vector<bool> host_inputs, host_outputs;
-    std::vector<int32_t> places;  // of the outputs
   };
   // The copy of a tensor to a place where it was not made.
   struct Copy {
     Endpoint from;
     int32_t to;
-    NodeId id = -1;  // in the new graph
+    std::shared_ptr<Inbound> inbound;  // of one to a GPU
+    NodeId id = -1;                    // in the new graph
   };
   // Numbers for PlanSegments: first the nodes of graph_, then the copies.
   size_t CopyNode(size_t copy) const { return nodes_.size() + copy; }
@@ -103,8 +106,14 @@ class Lowering {
   Status Classify() {
     nodes_.resize(static_cast<size_t>(graph_.num_nodes()));
     MG_ASSIGN_OR_RETURN(linked_sends_, LinkedSends(graph_));
+    if (HasControlFlow(graph_)) {
+      MG_ASSIGN_OR_RETURN(flow_, FindControlFlow(graph_));
+    }
     for (const NodeId send : linked_sends_) {
       if (send >= 0) at(send).linked = true;
+    }
+    for (const Device* device : options_.devices) {
+      if (device->info().name.type == kCpu && cpu_.type.empty()) cpu_ = device->info().name;
     }
     for (NodeId id = 0; id < graph_.num_nodes(); ++id) {
       Info& node = at(id);
@@ -119,10 +128,16 @@ class Lowering {
     }
     return Status();
   }
+  bool has_flow() const { return !flow_.frames.empty(); }
 
   Status MakeKernel(NodeId id) {
     Info& node = at(id);
     if (IsSend(graph_, id) || IsRecv(graph_, id) || !graph_.op(id).known()) return Status();
+    if (graph_.op(id).flow() != FlowOp::kNone) {
+      // A node that is fed has lost its inputs, and is a feed's _Recv by now.
+      node.flow = graph_.op(id).flow();
+      return Status();
+    }
     const auto& device = *options_.devices[static_cast<size_t>(node.gpu)];
     auto entry = FindTaskKernel(graph_, id, device.info().name.type, options_);
     if (!entry.ok()) return entry.status().WithContext(Who(id));
@@ -149,7 +164,26 @@ class Lowering {
     for (size_t i = 0; i < node.host_outputs.size(); ++i) {
       if (!IsPlainData(graph_.dtype({id, static_cast<int32_t>(i)}))) node.host_outputs[i] = true;
     }
+    node.on_host = has_flow() && MayRunOnHost(id);
     return Status();
+  }
+
+  // Whether a CPU's kernel computes the same, for as little. PlaceOutputs then decides.
+  bool MayRunOnHost(NodeId id) const {
+    const Info& node = nodes_[static_cast<size_t>(id)];
+    if (!node.launched || cpu_.type.empty() || graph_.op(id).stateful() ||
+        !FindTaskKernel(graph_, id, kCpu, options_).ok())
+      return false;
+    if (node.host_only()) return true;
+    const auto is_small = [&](Endpoint e) {
+      const PartialShape& shape = graph_.shape(e);
+      return IsPlainData(graph_.dtype(e)) && !IsFloating(graph_.dtype(e)) && shape.fully_known() &&
+             shape.elements() == 1;
+    };
+    for (int32_t i = 0; i < graph_.num_outputs(id); ++i) {
+      if (!is_small({id, i})) return false;
+    }
+    return !graph_.inputs(id).empty() && std::ranges::all_of(graph_.inputs(id), is_small);
   }
 
   // Whether a collective can go from GPU to GPU (executor/gpu/members.h). All members decide alike:
@@ -243,22 +277,21 @@ class Lowering {
   // The _Send that a _Recv gets its tensor from; -1: it comes from elsewhere, or it is no _Recv.
   NodeId linked_send(NodeId id) const { return linked_sends_[static_cast<size_t>(id)]; }
 
-  int32_t PlaceOf(Endpoint e) { return at(e.node).places[static_cast<size_t>(e.index)]; }
+  int32_t PlaceOf(Endpoint e) const { return places_->Of(e); }
+  int32_t Wants(NodeId id, size_t input) const { return places_->Wants(id, input); }
 
-  void PlaceOutputs() {
-    for (const NodeId id : order_) {
-      Info& node = at(id);
-      for (const bool host : node.host_outputs) node.places.push_back(host ? kHost : node.gpu);
-      const NodeId send = linked_send(id);
-      if (send >= 0 && !graph_.inputs(send).empty())
-        node.places[0] = PlaceOf(graph_.inputs(send)[0]);
+  Status PlaceOutputs() {
+    std::vector<PlacedNode*> nodes;
+    for (Info& node : nodes_) nodes.push_back(&node);
+    places_ = std::make_unique<TensorPlaces>(graph_, linked_sends_, std::move(nodes));
+    MG_RETURN_IF_ERROR(places_->Find(order_));
+    for (Info& node : nodes_) {
+      if (!node.on_host) continue;
+      node.gpu = kHost;
+      node.kernel.reset();
+      node.launched = false;
     }
-  }
-
-  // The place where the node needs its input.
-  int32_t Wants(NodeId id, size_t input) {
-    if (IsSend(graph_, id) && at(id).linked) return PlaceOf(graph_.inputs(id)[input]);
-    return at(id).host_inputs[input] ? kHost : at(id).gpu;
+    return Status();
   }
 
   void PlanCopies() {
@@ -268,8 +301,11 @@ class Lowering {
         const int32_t to = Wants(id, i);
         if (to == PlaceOf(from)) continue;
         // Between two GPUs this is one copy; without peer access the driver finds another way.
-        if (copy_of_.emplace(std::pair(from, to), copies_.size()).second)
-          copies_.push_back({from, to});
+        if (!copy_of_.emplace(std::pair(from, to), copies_.size()).second) continue;
+        copies_.push_back({from, to});
+        if (to == kHost) continue;
+        copies_.back().inbound = std::make_shared<Inbound>();
+        copies_.back().inbound->queue = PlaceOf(from) == kHost ? Queue::kToDevice : Queue::kPeer;
       }
     }
   }
@@ -288,9 +324,11 @@ class Lowering {
       if (at(id).launched) {
         node.device = at(id).gpu;
         node.cost = at(id).entry->def.cost == KernelCost::kExpensive ? 10 : 1;
+        if (has_flow()) node.region = flow_.region[static_cast<size_t>(id)];
       }
       for (size_t i = 0; i < graph_.inputs(id).size(); ++i) {
         const Endpoint from = graph_.inputs(id)[i];
+        if (graph_.IsBackEdge(from.node, id)) continue;
         const int64_t copy = FindCopy(from, Wants(id, i));
         node.before.push_back(copy < 0 ? from.node : number(CopyNode(static_cast<size_t>(copy))));
       }
@@ -342,6 +380,13 @@ class Lowering {
       const auto i = static_cast<size_t>(next);
       if (is_unit[i]) MG_RETURN_IF_ERROR(AddUnit(i));
     }
+    for (NodeId id = 0; has_flow() && id < graph_.num_nodes(); ++id) {
+      for (size_t i = 0; i < graph_.inputs(id).size(); ++i) {
+        const Endpoint from = graph_.inputs(id)[i];
+        if (graph_.IsBackEdge(from.node, id))
+          out_.graph.ReplaceInput(MappedNode(id), static_cast<int>(i), Mapped(from));
+      }
+    }
     return Status();
   }
 
@@ -385,6 +430,53 @@ class Lowering {
     return e;
   }
 
+  // What may have made a tensor that comes through control flow: these copies; beside them segments
+  // and collectives, which the host knows to be issued, or there, when the tensor comes.
+  Result<std::vector<std::shared_ptr<const Inbound>>> MayComeFrom(Endpoint e) {
+    std::vector<std::shared_ptr<const Inbound>> inbounds;
+    std::set<Endpoint> seen{e};
+    std::vector<Endpoint> left{e};
+    while (!left.empty()) {
+      const Endpoint from = MadeAt(left.back());
+      left.pop_back();
+      const Info& node = at(from.node);
+      if (node.flow == FlowOp::kNone) {
+        MG_RETURN_IF_ERROR(CheckCopyable(from));
+        continue;
+      }
+      // A Merge's tensor is one of its inputs; the others hand on their first.
+      const size_t count = node.flow == FlowOp::kMerge ? graph_.inputs(from.node).size() : 1;
+      for (size_t i = 0; i < count; ++i) {
+        const Endpoint input = graph_.inputs(from.node)[i];
+        if (const int64_t copy = FindCopy(input, Wants(from.node, i)); copy >= 0) {
+          inbounds.push_back(copies_[static_cast<size_t>(copy)].inbound);
+        } else if (seen.insert(input).second) {
+          left.push_back(input);
+        }
+      }
+    }
+    return inbounds;
+  }
+  Status CheckCopyable(Endpoint made) {
+    const Info& node = at(made.node);
+    if (PlaceOf(made) == kHost || node.launched || node.direct) return Status();
+    return Unimplemented(Who(made.node) +
+                         ": what an asynchronous kernel leaves in a GPU's memory cannot be copied "
+                         "from there; let a node of that GPU take it first");
+  }
+  // Adds the copies that a reader on the GPU waits for.
+  Status AddInbounds(NodeId id, size_t input, std::vector<std::shared_ptr<const Inbound>>* to) {
+    const Endpoint from = graph_.inputs(id)[input];
+    const int32_t place = Wants(id, input);
+    if (const int64_t copy = FindCopy(from, place); copy >= 0) {
+      if (place != kHost) to->push_back(copies_[static_cast<size_t>(copy)].inbound);
+    } else if (place != kHost && at(MadeAt(from).node).flow != FlowOp::kNone) {
+      MG_ASSIGN_OR_RETURN(const auto inbounds, MayComeFrom(from));
+      to->insert(to->end(), inbounds.begin(), inbounds.end());
+    }
+    return Status();
+  }
+
   // An endpoint of the old graph in the new one.
   Endpoint Mapped(Endpoint e) {
     const int32_t segment = SegmentOf(e.node);
@@ -412,12 +504,10 @@ class Lowering {
     const NodeId copy = out_.graph.CopyNode(graph_, id, graph_.name(id), inputs, controls);
     new_ids_[static_cast<size_t>(id)] = copy;
     Info& node = at(id);
+    if (node.on_host) out_.graph.SetDevice(copy, out_.graph.InternDevice(cpu_));
     if (node.direct) {
-      std::vector<const Inbound*> inbounds;
-      for (const Endpoint& input : inputs) {
-        if (const auto inbound = inbounds_.find(input.node); inbound != inbounds_.end())
-          inbounds.push_back(inbound->second);
-      }
+      std::vector<std::shared_ptr<const Inbound>> inbounds;
+      for (size_t i = 0; i < inputs.size(); ++i) MG_RETURN_IF_ERROR(AddInbounds(id, i, &inbounds));
       const std::string* owner = Gpu(node.gpu)->memory().Intern("node " + graph_.NodeText(id));
       out_.kernels[copy] = MakeMemberKernel(
           Gpu(node.gpu), TakeCollective(&node.kernel), std::move(node.merge), std::move(inbounds),
@@ -432,9 +522,9 @@ class Lowering {
   Result<NodeId> Add(const std::string& name, std::string_view op,
                      const std::vector<Endpoint>& inputs, const std::vector<NodeId>& controls,
                      Attrs attrs, int32_t gpu) {
-    const std::string unique = FreeName(name, [this](const std::string& text) {
-      return graph_.Find(text) >= 0 || out_.graph.Find(text) >= 0;
-    });
+    std::string unique;  // nor is it that of a node that has yet to be copied
+    do unique = out_.graph.ReserveName(name);
+    while (graph_.Find(unique) >= 0);
     return out_.graph.AddNode({.name = unique,
                                .op = op,
                                .inputs = inputs,
@@ -451,30 +541,30 @@ class Lowering {
                         Add("gpu/copy", kGpuCopyOp, {Mapped(copy->from)}, {},
                             Attrs{{"T", graph_.dtype(copy->from)}, {"tensor_name", name}}, gpu));
     out_.graph.SetShape({copy->id, 0}, graph_.shape(copy->from));
-    EventId ready = -1;
+    TensorReady ready;
     if (from != kHost) {
       const Endpoint source = MadeAt(copy->from);
       const int32_t segment = SegmentOf(source.node);
-      if (segment < 0 && !at(source.node).direct) {
-        return Unimplemented(Who(source.node) +
-                             ": what an asynchronous kernel leaves in a GPU's memory cannot be "
-                             "copied from there; let a node of that GPU take it first");
-      }
-      if (segment >= 0) {
+      if (at(source.node).flow != FlowOp::kNone) {
+        ready.after_segments = true;
+        MG_ASSIGN_OR_RETURN(ready.inbounds, MayComeFrom(source));
+      } else if (segment >= 0) {
         const Made& made = made_[static_cast<size_t>(segment)];
-        ready = made.kernel->exit_event(static_cast<uint32_t>(made.exits.at(source)));
+        ready.event = made.kernel->exit_event(static_cast<uint32_t>(made.exits.at(source)));
+      } else {
+        MG_RETURN_IF_ERROR(CheckCopyable(source));
       }
     }
     if (copy->to == kHost) {
       const std::string* what = Gpu(from)->memory().Intern("'" + name + "' (copied to the host)");
-      out_.kernels[copy->id] = MakeCopyToHost(Gpu(from), what, ready);
+      out_.kernels[copy->id] = MakeCopyToHost(Gpu(from), what, std::move(ready));
       return Status();
     }
     const std::string* owner = Gpu(copy->to)->memory().Intern("'" + name + "' (copied here)");
-    auto kernel = from == kHost ? MakeCopyToDevice(Gpu(copy->to), owner, options_.pools)
-                                : MakeCopyFromPeer(Gpu(copy->to), owner, Gpu(from), ready);
-    inbounds_[copy->id] = &kernel->inbound();
-    out_.kernels[copy->id] = std::move(kernel);
+    out_.kernels[copy->id] =
+        from == kHost
+            ? MakeCopyToDevice(Gpu(copy->to), owner, options_.pools, copy->inbound)
+            : MakeCopyFromPeer(Gpu(copy->to), owner, Gpu(from), std::move(ready), copy->inbound);
     return Status();
   }
 
@@ -509,8 +599,7 @@ class Lowering {
           inputs.push_back(mapped);
           spec.entries.emplace_back();
           spec.host_entries.push_back(at(id).host_inputs[i]);
-          if (const auto inbound = inbounds_.find(mapped.node); inbound != inbounds_.end())
-            spec.inbounds.push_back(inbound->second);
+          MG_RETURN_IF_ERROR(AddInbounds(id, i, &spec.inbounds));
         }
         spec.entries[entry->second].push_back(slot);
       }
@@ -567,20 +656,25 @@ class Lowering {
     item.owner = Gpu(node.gpu)->memory().Intern("node " + graph_.NodeText(id));
     item.first_input = *slots;
     *slots += static_cast<uint32_t>(node.host_inputs.size());
-    bool resources = false;
+    bool resources = false, objects = false;  // strings and variants, which the host makes
+    const auto look = [&](DType dtype) {
+      resources = resources || dtype == DT_RESOURCE;
+      objects = objects || (dtype != DT_RESOURCE && !IsPlainData(dtype));
+    };
     for (const Endpoint& e : graph_.inputs(id)) {
       item.inputs.push_back(graph_.dtype(e));
-      resources = resources || item.inputs.back() == DT_RESOURCE;
+      look(item.inputs.back());
     }
     for (int32_t i = 0; i < graph_.num_outputs(id); ++i) {
       item.outputs.push_back(graph_.dtype({id, i}));
-      resources = resources || item.outputs.back() == DT_RESOURCE;
+      look(item.outputs.back());
     }
     item.host_inputs = Flags(node.host_inputs);
     item.host_outputs = Flags(node.host_outputs);
     item.reads_only = graph_.op(id).reads_only();
     // Of the ops with state only those on variables can be replayed.
-    item.replayable = node.entry->def.replayable && (!graph_.op(id).stateful() || resources);
+    item.replayable =
+        node.entry->def.replayable && !objects && (!graph_.op(id).stateful() || resources);
     return item;
   }
 
@@ -596,8 +690,10 @@ class Lowering {
   SegmentPlan plan_;
   std::vector<Made> made_;
   std::vector<NodeId> new_ids_;
-  std::map<NodeId, const Inbound*> inbounds_;  // by copy in the new graph
-  std::set<std::string> told_;                 // logged already, about collectives
+  ControlFlow flow_;  // empty if there is none
+  DeviceName cpu_;    // of this task
+  std::unique_ptr<TensorPlaces> places_;
+  std::set<std::string> told_;  // logged already, about collectives
 };
 
 }  // namespace

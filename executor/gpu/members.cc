@@ -502,7 +502,8 @@ namespace {
 class MemberKernel : public PostedKernel {
  public:
   MemberKernel(GpuDevice* device, std::unique_ptr<CollectiveKernel> kernel, DeviceMerge merge,
-               std::vector<const Inbound*> inbounds, HostPlaces places, const std::string* owner)
+               std::vector<std::shared_ptr<const Inbound>> inbounds, HostPlaces places,
+               const std::string* owner)
       : PostedKernel(device, std::move(places)),
         kernel_(std::move(kernel)),
         merge_(std::move(merge)),
@@ -537,7 +538,7 @@ class MemberKernel : public PostedKernel {
 
   const std::unique_ptr<CollectiveKernel> kernel_;
   const DeviceMerge merge_;
-  const std::vector<const Inbound*> inbounds_;
+  const std::vector<std::shared_ptr<const Inbound>> inbounds_;
   const std::string* const owner_;
 };
 
@@ -546,7 +547,7 @@ class MemberKernel : public PostedKernel {
 std::unique_ptr<AsyncKernel> MakeMemberKernel(GpuDevice* device,
                                               std::unique_ptr<CollectiveKernel> kernel,
                                               DeviceMerge merge,
-                                              std::vector<const Inbound*> inbounds,
+                                              std::vector<std::shared_ptr<const Inbound>> inbounds,
                                               HostPlaces places, const std::string* owner) {
   return std::make_unique<MemberKernel>(device, std::move(kernel), std::move(merge),
                                         std::move(inbounds), std::move(places), owner);

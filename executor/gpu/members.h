@@ -205,7 +205,7 @@ class GpuMembers : public DeviceWork, public std::enable_shared_from_this<GpuMem
 std::unique_ptr<AsyncKernel> MakeMemberKernel(GpuDevice* device,
                                               std::unique_ptr<CollectiveKernel> kernel,
                                               DeviceMerge merge,
-                                              std::vector<const Inbound*> inbounds,
+                                              std::vector<std::shared_ptr<const Inbound>> inbounds,
                                               HostPlaces places, const std::string* owner);
 
 }  // namespace monograph

@@ -31,6 +31,14 @@ void NodeObserver::Issued(const SegmentItem& item, std::span<const Tensor> outpu
   if (!device_.driver().observes()) return;
   std::vector<MemoryAccess> reads, writes;
   std::vector<MemoryAccess>& touched = item.reads_only ? reads : writes;
+  const auto is_input = [&](const Tensor& tensor) {
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      if (!item.host_inputs[i] && IsPlainData(inputs_[i].dtype()) &&
+          std::as_const(inputs_[i]).raw() == tensor.raw())
+        return true;
+    }
+    return false;
+  };
   for (size_t i = 0; i < inputs_.size(); ++i) {
     if (inputs_[i].dtype() == DT_RESOURCE) {
       for (int64_t k = 0; k < inputs_[i].elements(); ++k) {
@@ -41,7 +49,8 @@ void NodeObserver::Issued(const SegmentItem& item, std::span<const Tensor> outpu
         ReaderLock lock(variable.mutex);
         const Tensor& value = variable.value;
         if (!value.valid()) continue;
-        touched.push_back({value.raw(), value.bytes()});
+        // What was assigned was taken over as it is, if it lies where the input does.
+        (is_input(value) ? reads : touched).push_back({value.raw(), value.bytes()});
       }
     } else if (!item.host_inputs[i]) {
       reads.push_back({std::as_const(inputs_[i]).raw(), inputs_[i].bytes()});
@@ -51,8 +60,12 @@ void NodeObserver::Issued(const SegmentItem& item, std::span<const Tensor> outpu
   std::vector<Tensor> results;
   for (size_t i = 0; i < outputs.size(); ++i) {
     const Tensor& output = outputs[i];
+    if (!item.host_outputs[i]) {
+      // What others hold, too, was not written, but taken from a list: unless it is an input's.
+      const bool taken = !output.buffer().unique() && !is_input(output);
+      (taken ? reads : touched).push_back({output.raw(), output.bytes()});
+    }
     results.push_back(IsPlainData(output.dtype()) ? Unheld(output) : output);
-    if (!item.host_outputs[i]) touched.push_back({output.raw(), output.bytes()});
   }
   KernelContext base;
   GpuLauncher::Begin(&base, outer, device_);

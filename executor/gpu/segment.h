@@ -50,7 +50,7 @@ struct SegmentSpec {
   uint32_t slots = 0;
   std::vector<std::vector<uint32_t>> entries;  // by input: the slots that it goes to
   std::vector<bool> host_entries;
-  std::vector<const Inbound*> inbounds;  // copies that inputs come from
+  std::vector<std::shared_ptr<const Inbound>> inbounds;  // copies that inputs come from
   std::vector<bool> host_exits;
   // By output: whether a copy waits for an event that is recorded behind it.
   std::vector<bool> awaited_exits;

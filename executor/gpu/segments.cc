@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <map>
 #include <queue>
+#include <tuple>
 #include <utility>
 
 #include "base/status.h"
@@ -88,16 +89,18 @@ SegmentPlan PlanSegments(std::span<const SegmentNode> nodes) {
     rank[node] = longest + nodes[node].cost;
   }
 
-  // One segment per device and set.
+  // One segment per device, region and set. Nodes of one set in several regions make no cycle,
+  // either: a kernel's region has the conditions of all that it reads, and more.
   SegmentPlan plan;
   plan.segment_of.assign(count, -1);
-  std::map<std::pair<int32_t, std::vector<uint64_t>>, int32_t> found;
+  std::map<std::tuple<int32_t, int32_t, std::vector<uint64_t>>, int32_t> found;
   for (const int32_t node : order) {
     if (nodes[at(node)].device < 0) continue;
     const auto row = joins.of(at(node));
-    const auto [it, fresh] = found.emplace(
-        std::pair(nodes[at(node)].device, std::vector<uint64_t>(row.begin(), row.end())),
-        static_cast<int32_t>(plan.segments.size()));
+    const auto [it, fresh] =
+        found.emplace(std::tuple(nodes[at(node)].device, nodes[at(node)].region,
+                                 std::vector<uint64_t>(row.begin(), row.end())),
+                      static_cast<int32_t>(plan.segments.size()));
     if (fresh) plan.segments.push_back({.device = nodes[at(node)].device});
     plan.segment_of[at(node)] = it->second;
   }

@@ -6,6 +6,9 @@
 // done. Nodes are put together as far as that makes nobody outside wait longer: a node joins those
 // that need more host nodes than itself only if all that leaves the GPU behind it needs these, too.
 // So segments cannot wait for each other in a cycle, not even through other tasks.
+//
+// With control flow the nodes that direct it are host nodes. A segment's nodes are of one region
+// (graph/control_flow.h): all run in the same iterations, or are dead together.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +20,7 @@ namespace monograph {
 struct SegmentNode {
   int32_t device = -1;  // the GPU that launches it; -1: a host node
   int64_t cost = 1;
+  int32_t region = 0;           // of the control flow: only nodes of one region go together
   std::vector<int32_t> before;  // nodes that it waits for
 };
 

@@ -52,6 +52,7 @@ struct FlowFrame {
   std::vector<int32_t> children;  // frames within this one
   int32_t enters = 0;             // nodes that lead into it
   int64_t parallel_iterations = 1;
+  uint64_t name_hash = 0;
   std::vector<int32_t> exits;  // nodes
   std::vector<Slots> merges;   // their inputs: the only slots that may be left with a tensor
   std::vector<Async> async;    // asynchronous kernels

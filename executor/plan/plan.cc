@@ -12,6 +12,7 @@
 #include <unordered_map>
 
 #include "base/byte_size.h"
+#include "base/hash.h"
 #include "base/pool_allocator.h"
 #include "executor/borrowed.h"
 #include "executor/gpu/lower.h"
@@ -120,6 +121,7 @@ class PlanCompiler {
     for (const LoopFrame& loop : control_flow_.frames) {
       FlowFrame frame;
       frame.parallel_iterations = std::max<int64_t>(1, loop.parallel_iterations);
+      frame.name_hash = Fnv1a(loop.name);
       if (loop.parent >= 0) {
         std::vector<int32_t>& siblings = flow_frame(loop.parent).children;
         frame.child = static_cast<int32_t>(siblings.size());
@@ -329,7 +331,9 @@ class PlanCompiler {
         item.kernel = std::move(made).value();
       }
       if (const AsyncKernel* const async = item.kernel->AsAsync()) {
-        item.kind = async->trails() && after(id).empty() ? NodeKind::kTrailing : NodeKind::kAsync;
+        // With control flow an iteration, too, waits for it.
+        const bool trails = async->trails() && after(id).empty() && plan_->flow == nullptr;
+        item.kind = trails ? NodeKind::kTrailing : NodeKind::kAsync;
       } else if (item.entry != nullptr && item.entry->def.serial) {
         item.kind = NodeKind::kSerial;
       }
@@ -663,12 +667,6 @@ class PlanCompiler {
 Result<std::shared_ptr<const Plan>> CompilePlan(const Graph& graph, const PlanOptions& options) {
   MG_CHECK(options.kernels != nullptr && options.pools != nullptr && options.resources != nullptr);
   if (!HasGpuNodes(graph, options)) return PlanCompiler(graph, options, nullptr).Compile();
-  for (NodeId id = 0; HasControlFlow(graph) && id < graph.num_nodes(); ++id) {
-    if (graph.device(id).type != kGpu) continue;
-    return Unimplemented(NodeAndDevice(graph, id) +
-                         ": a task's part of a graph with control flow (Switch, Merge, Enter) runs "
-                         "on CPUs so far");
-  }
   MG_ASSIGN_OR_RETURN(LoweredGraph lowered, LowerGpuNodes(graph, options));
   return PlanCompiler(lowered.graph, options, &lowered.kernels).Compile();
 }

@@ -243,9 +243,10 @@ void FlowLoop::ExecuteOther(Iteration* iteration, int32_t id, const PlanNode& no
     case NodeKind::kSend:
       ExecuteSend(iteration, id, node);
       break;
-    case NodeKind::kTrailing:
     case NodeKind::kAsync:
       return StartAsync(iteration, id, node);
+    case NodeKind::kTrailing:  // of plans without control flow
+      break;
     case NodeKind::kSwitch:
       ExecuteSwitch(iteration, id, node);
       break;

@@ -60,8 +60,7 @@ void Iteration::Reset(int64_t number) {
   first = around.first && number == 0;
   id = static_cast<uint64_t>(number) + 1;
   if (around.run != nullptr) id = std::max<uint64_t>(MixDraws(MixDraws(around.id, 0), id), 1);
-  draw = MixDraws(around.draw,
-                  MixDraws(static_cast<uint64_t>(first_node), static_cast<uint64_t>(number) + 1));
+  draw = MixDraws(around.draw, MixDraws(frame->name_hash, static_cast<uint64_t>(number) + 1));
 }
 
 void Iteration::Clear(bool complete) {

@@ -61,7 +61,8 @@ struct Iteration {
   const int32_t first_node;
   int64_t index = 0;
   bool first = true;  // and so are the iterations around it
-  uint64_t draw = 0;  // differs from iteration to iteration, in the same way in every run
+  // Differs from iteration to iteration, in the same way in every run and at every task.
+  uint64_t draw = 0;
   // Its name for other tasks: its number from 1, and in a nested loop a hash of that and of the
   // iteration around it; 0 outside of loops.
   uint64_t id = 0;

@@ -20,6 +20,18 @@ void ExpectNoRaces() {
   }
 }
 
+namespace {
+
+class RaceListener : public ::testing::EmptyTestEventListener {
+  void OnTestEnd(const ::testing::TestInfo&) override { ExpectNoRaces(); }
+};
+[[maybe_unused]] const bool listens = [] {
+  ::testing::UnitTest::GetInstance()->listeners().Append(new RaceListener);
+  return true;
+}();
+
+}  // namespace
+
 }  // namespace testing
 
 using testing::fake_gpus;

@@ -2,6 +2,7 @@
 // one process: the functions here stand in for those of executor/gpu/plugin.h.
 #pragma once
 
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,9 +11,15 @@
 
 namespace monograph::testing {
 
+// As many as MG_FAKE_GPUS says in the environment; else two.
+inline int FakeGpuCount() {
+  const char* const count = std::getenv("MG_FAKE_GPUS");
+  return count == nullptr ? 2 : std::atoi(count);
+}
+
 // What the devices of the next session are like.
 struct FakeGpuOptions {
-  int count = 2;
+  int count = FakeGpuCount();
   bool replay = true;              // CUDA graphs
   bool quiet = false;              // RecordingDriver::BeQuiet
   std::vector<std::string> cards;  // of each, as of MakeFakeGpu; empty: none has a link to others
@@ -23,6 +30,6 @@ inline FakeGpuOptions fake_gpus;
 
 // Of the devices that were made last.
 std::vector<std::shared_ptr<RecordingDriver>>& FakeDrivers();
-void ExpectNoRaces();
+void ExpectNoRaces();  // what each test ends with
 
 }  // namespace monograph::testing
