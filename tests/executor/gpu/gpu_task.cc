@@ -4,7 +4,7 @@ namespace monograph::testing {
 
 GpuTask::GpuTask(int inter_op, GpuDevice::Options options, uint32_t seed)
     : TestTask(inter_op), world_(RecordingDriver::NewWorld()) {
-  UseCpuKernelsOnGpus(&kernels());
+  UseCpuKernelsOnGpus(&kernels(), ops());
   gpus_.push_back(MakeFakeGpu(kGpu0, world_, seed, options));
   gpus_.push_back(MakeFakeGpu(kGpu1, world_, seed + 1, options));
 }

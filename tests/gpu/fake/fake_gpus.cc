@@ -1,10 +1,13 @@
 #include "tests/gpu/fake/fake_gpus.h"
 
+#include <algorithm>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace monograph::testing {
 
-void UseCpuKernelsOnGpus(KernelRegistry* kernels) {
+void UseCpuKernelsOnGpus(KernelRegistry* kernels, const OpRegistry& ops) {
   std::vector<const KernelRegistry::Entry*> missing;
   for (const KernelRegistry::Entry* entry : kernels->All()) {
     if (entry->def.device == kCpu && !kernels->HasOp(entry->def.op, kGpu)) missing.push_back(entry);
@@ -12,6 +15,12 @@ void UseCpuKernelsOnGpus(KernelRegistry* kernels) {
   for (const KernelRegistry::Entry* entry : missing) {
     KernelDef def = entry->def;
     def.device = kGpu;
+    const bool of_int32 = std::ranges::count(def.types, std::pair(std::string("T"), DT_INT32)) > 0;
+    if (const OpDef* op = ops.Find(def.op); op != nullptr && of_int32) {
+      // What is computed of int32 is a shape or a counter, and stays in host memory.
+      for (const ArgDef& arg : op->inputs()) def.host_args.push_back(arg.name);
+      for (const ArgDef& arg : op->outputs()) def.host_args.push_back(arg.name);
+    }
     kernels->Add(def, entry->factory);
     if (def.op != "Const") continue;
     // Shapes and axes, which kernels want in host memory.

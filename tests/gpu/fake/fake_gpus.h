@@ -6,6 +6,7 @@
 
 #include "executor/gpu/gpu_device.h"
 #include "executor/kernel.h"
+#include "graph/op_def.h"
 #include "tests/gpu/fake/recording_driver.h"
 
 namespace monograph::testing {
@@ -13,8 +14,9 @@ namespace monograph::testing {
 inline constexpr char kGpu0[] = "/job:test/replica:0/task:0/device:GPU:0";
 inline constexpr char kGpu1[] = "/job:test/replica:0/task:0/device:GPU:1";
 
-// Registers the kernels for the CPU for the GPU, too, for every op that has none there.
-void UseCpuKernelsOnGpus(KernelRegistry* kernels);
+// Registers the kernels for the CPU for the GPU, too, for every op that has none there. What is
+// computed of int32 (an op's T) is so in host memory, as with real GPUs.
+void UseCpuKernelsOnGpus(KernelRegistry* kernels, const OpRegistry& ops);
 
 struct FakeGpu {
   std::shared_ptr<RecordingDriver> driver;

@@ -84,7 +84,9 @@ class Relu : public Kernel {
 void RegisterKernels(KernelRegistry* registry) {
 #ifdef FAKE_COMPUTES
   RegisterCpuKernels(registry);
-  testing::UseCpuKernelsOnGpus(registry);
+  OpRegistry ops;
+  DefineOps(&ops);
+  testing::UseCpuKernelsOnGpus(registry, ops);
 #else
   registry->Add<Relu>({.op = "Relu", .device = kGpu, .types = {{"T", DT_FLOAT}}});
 #endif

@@ -71,7 +71,9 @@ const KernelRegistry* CudaKernels() {
   static const KernelRegistry* kernels = [] {
     auto* made = new KernelRegistry;
     RegisterCpuKernels(made);
-    testing::UseCpuKernelsOnGpus(made);
+    OpRegistry ops;
+    DefineOps(&ops);
+    testing::UseCpuKernelsOnGpus(made, ops);
     return made;
   }();
   return kernels;
