@@ -15,18 +15,21 @@ void UseCpuKernelsOnGpus(KernelRegistry* kernels, const OpRegistry& ops) {
   for (const KernelRegistry::Entry* entry : missing) {
     KernelDef def = entry->def;
     def.device = kGpu;
-    const bool of_int32 = std::ranges::count(def.types, std::pair(std::string("T"), DT_INT32)) > 0;
-    if (const OpDef* op = ops.Find(def.op); op != nullptr && of_int32) {
-      // What is computed of int32 is a shape or a counter, and stays in host memory.
-      for (const ArgDef& arg : op->inputs()) def.host_args.push_back(arg.name);
-      for (const ArgDef& arg : op->outputs()) def.host_args.push_back(arg.name);
-    }
     kernels->Add(def, entry->factory);
-    if (def.op != "Const") continue;
-    // Shapes and axes, which kernels want in host memory.
-    def.types = {{"dtype", DT_INT32}};
-    def.host_args = {"output"};
-    def.priority = 1;
+    // Shapes, axes and counters, which kernels want in host memory.
+    const char* const type = def.op == "Const" ? "dtype" : "T";
+    const OpDef* const op = ops.Find(def.op);
+    if (op == nullptr || op->FindAttr(type) == nullptr) continue;
+    const auto of_type = [&](const auto& of) { return of.first == type; };
+    const auto constraint = std::ranges::find_if(def.types, of_type);
+    if (constraint == def.types.end()) {
+      def.types.emplace_back(type, DT_INT32);
+    } else if (constraint->second != DT_INT32) {
+      continue;
+    }
+    for (const ArgDef& arg : op->inputs()) def.host_args.push_back(arg.name);
+    for (const ArgDef& arg : op->outputs()) def.host_args.push_back(arg.name);
+    ++def.priority;
     kernels->Add(std::move(def), entry->factory);
   }
 }
