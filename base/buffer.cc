@@ -81,6 +81,7 @@ Buffer Buffer::Wrap(void* data, size_t bytes, std::function<void()> release) {
   block->data = data;
   block->bytes = bytes;
   block->release = std::move(release);
+  block->wrapped = true;
   block->destroy = &WrappedBlock::Destroy;
   return Buffer(block);
 }
@@ -92,7 +93,7 @@ Buffer Buffer::WrapConstant(const void* data, size_t bytes) {
 }
 
 bool Buffer::Keep(std::shared_ptr<void> room) const {
-  MG_CHECK(block_ != nullptr && block_->destroy == &WrappedBlock::Destroy);
+  MG_CHECK(block_ != nullptr && block_->wrapped);
   auto* const block = static_cast<WrappedBlock*>(block_);
   // Relaxed: see WrappedBlock.
   if (block->kept.exchange(true, std::memory_order_relaxed)) return false;
@@ -101,7 +102,7 @@ bool Buffer::Keep(std::shared_ptr<void> room) const {
 }
 
 bool Buffer::keeps() const {
-  return block_ != nullptr && block_->destroy == &WrappedBlock::Destroy &&
+  return block_ != nullptr && block_->wrapped &&
          static_cast<WrappedBlock*>(block_)->kept.load(std::memory_order_relaxed);
 }
 

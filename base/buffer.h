@@ -75,6 +75,7 @@ class Buffer {
     void* data = nullptr;
     size_t bytes = 0;
     bool constant = false;
+    bool wrapped = false;  // a WrappedBlock: plug-ins have code of their own in `destroy`
     void (*destroy)(Block*) noexcept = nullptr;
   };
   struct PooledBlock;

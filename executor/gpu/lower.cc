@@ -66,6 +66,7 @@ class Lowering {
       : graph_(graph), options_(options), out_{Graph(&graph.registry()), {}} {}
 
   Result<LoweredGraph> Run() {
+    out_.graph.ShareFunctions(graph_.shared_functions());  // borrowed ops call them
     MG_RETURN_IF_ERROR(Classify());
     for (const Info& node : nodes_) {
       // A lost device computes nothing any more: report that now, and not in the first step.

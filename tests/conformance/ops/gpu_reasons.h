@@ -8,14 +8,14 @@
 
 namespace monograph::optest {
 
+inline constexpr const char* kBesideTheCpus =
+    "has one beside the CPU's, not in the plug-in: values meet in host memory or go by NCCL";
+
 inline const std::map<std::string, std::string>& WithoutGpuKernel() {
-  static const std::string
-      host = "works on what lives in host memory",
-      cpu = "has one for CPUs alone so far",
-      fails = "fails the step by a variable's value, which lies on the GPU",
-      collective =
-          "has one beside the CPU's, not in the plug-in: values meet in host memory or go by NCCL",
-      flow = "the executor runs it itself, on CPUs alone: nodes of GPUs beside it are refused";
+  static const std::string host = "works on what lives in host memory",
+                           cpu = "has one for CPUs alone so far",
+                           fails = "fails the step by a variable's value, which lies on the GPU",
+                           collective = kBesideTheCpus, flow = "the executor runs it itself";
   static const std::map<std::string, std::string> reasons = {
       {"ResourceCountUpTo", fails},
       {"_Conv2DBackprop", "FuseOps makes it of nodes of CPUs alone"},

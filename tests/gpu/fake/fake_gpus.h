@@ -14,8 +14,9 @@ namespace monograph::testing {
 inline constexpr char kGpu0[] = "/job:test/replica:0/task:0/device:GPU:0";
 inline constexpr char kGpu1[] = "/job:test/replica:0/task:0/device:GPU:1";
 
-// Registers the kernels for the CPU for the GPU, too, for every op that has none there. What is
-// computed of int32 (an op's T) is so in host memory, as with real GPUs.
+// Registers the kernels for the CPU for the GPU, too, for every op that has none there, but for
+// those that real GPUs have none for. What is computed of int32 (an op's T) is so in host memory,
+// as with real GPUs.
 void UseCpuKernelsOnGpus(KernelRegistry* kernels, const OpRegistry& ops);
 
 struct FakeGpu {
