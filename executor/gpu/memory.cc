@@ -198,7 +198,7 @@ void* GpuMemory::Allocate(size_t bytes) {
     return mine;
   }
   const bool launching = self == launching_;
-  if (launching && script_ != nullptr) return AllocateScripted(script_, bytes);
+  if (launching && script_ != nullptr && !apart_) return AllocateScripted(script_, bytes);
   uint64_t tick;
   return TakeLocked(bytes, kAnyTick, launching ? owner_ : nullptr, &tick);
 }
@@ -416,10 +416,19 @@ void GpuMemory::KeepApart(MemoryScript* script, const void* data) {
   }
 }
 
+bool GpuMemory::InArena(const void* data) const {
+  return arena_ != nullptr && data >= arena_->data && data < arena_->data + arena_->bytes;
+}
+
 bool GpuMemory::Owns(const MemoryScript& script, const void* data) const {
   return std::any_of(script.entries_.begin(), script.entries_.end(), [&](const auto& entry) {
     return (script.planned_ ? entry.apart : entry.live) && entry.data == data;
   });
+}
+
+void GpuMemory::SetApart(bool apart) {
+  MutexLock lock(mutex_);
+  apart_ = apart;
 }
 
 void GpuMemory::SetOwner(const std::string* owner) {

@@ -142,6 +142,8 @@ class GpuMemory : public Allocator {
   void Close(MemoryScript* script);
   // The block that is at `data` now shall not be in the arena (measured runs).
   void KeepApart(MemoryScript* script, const void* data);
+  // Whether `data` lies where a script has planned blocks.
+  bool InArena(const void* data) const;
   // Whether `data` is a block of the open script that lies outside the arena, or (in a measuring
   // run) can still be kept out of it.
   bool Owns(const MemoryScript& script, const void* data) const;
@@ -150,6 +152,8 @@ class GpuMemory : public Allocator {
   // nullptr: none. The string is of Intern.
   void SetOwner(const std::string* owner);
   const std::string* Intern(std::string name);
+  // While `apart` no script plans what the launching thread (which calls this) takes.
+  void SetApart(bool apart);
 
   // Who holds what: a line for each of the largest holders, and the totals.
   std::string Table(size_t lines = 12) const;
@@ -180,6 +184,7 @@ class GpuMemory : public Allocator {
   // of this code's statics.
   MemoryScript* script_ MG_GUARDED_BY(mutex_) = nullptr;  // that is open
   const std::string* owner_ MG_GUARDED_BY(mutex_) = nullptr;
+  bool apart_ MG_GUARDED_BY(mutex_) = false;
   std::thread::id launching_ MG_GUARDED_BY(mutex_);
   // What the next Allocate of the thread returns.
   std::vector<std::pair<std::thread::id, void*>> adopted_ MG_GUARDED_BY(mutex_);

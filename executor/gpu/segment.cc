@@ -91,6 +91,11 @@ class SegmentImpl : public Segment {
   Status Execute(KernelContext& outer, Job* run);
   Status Enqueue(KernelContext& outer, Job* run);
   Status TakeEntries(SegmentVariant& variant, bool staged);
+  Status Stage(const Tensor& tensor, Tensor* copy);
+  Status StageKept(const SegmentRange& range, SegmentVariant& variant);
+  Result<Tensor> CopyApart(const Tensor& tensor, const SegmentItem& item, const char* kind,
+                           uint32_t index);
+  Status KeepInputs(const SegmentItem& item, std::span<Tensor> inputs);
   SegmentVariant& FindVariant();
   Status RunRange(KernelContext& outer, SegmentVariant& variant, size_t index);
   // `keep`: where a range that is replayed holds its outputs; nullptr for other ranges.
@@ -112,6 +117,8 @@ class SegmentImpl : public Segment {
   const std::shared_ptr<StreamDriver> driver_;
   GpuMemory& memory_;
   std::vector<SegmentRange> ranges_;
+  std::vector<bool> keeping_;  // by slot: of a node that keeps()
+  size_t staged_ = 0;          // places of SegmentVariant::staging
   std::vector<EventId> exit_events_;
   FreeList<Job> jobs_;
   // What follows is used on the launching thread only.
@@ -135,6 +142,13 @@ Status SegmentImpl::Prepare() {
   for (const SegmentItem& item : spec_.items) most = std::max(most, item.outputs.size());
   outputs_.resize(most);
   ranges_ = MakeRanges(spec_);
+  staged_ = spec_.entries.size();
+  for (const SegmentRange& range : ranges_) staged_ += range.kept_ins.size();
+  keeping_.resize(spec_.slots);
+  for (const SegmentItem& item : spec_.items) {
+    if (!item.keeps()) continue;
+    for (size_t i = 0; i < item.inputs.size(); ++i) keeping_[item.first_input + i] = true;
+  }
   for (const bool awaited : spec_.awaited_exits) {
     exit_events_.push_back(-1);
     if (!awaited) continue;
@@ -258,27 +272,42 @@ SegmentVariant& SegmentImpl::FindVariant() {
   return *variants_.back();
 }
 
-// A graph reads its inputs at the addresses of its capture: copy them there (`staged`).
+// A graph reads its inputs at the addresses of its capture: copy them there (`staged`). What may be
+// kept is given as it came.
 Status SegmentImpl::TakeEntries(SegmentVariant& variant, bool staged) {
-  static const std::string kOwner = "(inputs of graphs)";
-  if (staged && variant.staging.empty()) variant.staging.resize(entries_.size());
+  if (staged && variant.staging.empty()) variant.staging.resize(staged_);
   for (size_t i = 0; i < entries_.size(); ++i) {
+    const std::vector<uint32_t>& slots = spec_.entries[i];
     const Tensor* tensor = &entries_[i];
-    if (staged && !spec_.host_entries[i]) {
-      Tensor& copy = variant.staging[i];
-      if (!copy.valid()) {
-        Buffer buffer = memory_.AllocateApart(tensor->bytes(), &kOwner);
-        if (!buffer)
-          return ResourceExhausted("no memory for the inputs of a segment. " + memory_.Table());
-        copy = Tensor(tensor->dtype(), tensor->shape(), std::move(buffer));
-      }
-      if (tensor->bytes() > 0) {
-        MG_RETURN_IF_ERROR(device_.Check(device_.driver().Copy(
-            Queue::kCompute, copy.raw(), std::as_const(*tensor).raw(), tensor->bytes())));
-      }
-      tensor = &copy;
+    if (staged && !spec_.host_entries[i] &&
+        !std::all_of(slots.begin(), slots.end(), [&](uint32_t slot) { return keeping_[slot]; })) {
+      MG_RETURN_IF_ERROR(Stage(*tensor, &variant.staging[i]));
+      tensor = &variant.staging[i];
     }
-    for (const uint32_t slot : spec_.entries[i]) slots_[slot] = *tensor;
+    for (const uint32_t slot : slots) slots_[slot] = keeping_[slot] ? entries_[i] : *tensor;
+  }
+  return Status();
+}
+
+// Copies the tensor to `copy`, which has the memory of an earlier run if the shape is the same.
+Status SegmentImpl::Stage(const Tensor& tensor, Tensor* copy) {
+  static const std::string kOwner = "(inputs of graphs)";
+  if (!copy->valid() || copy->dtype() != tensor.dtype() || !(copy->shape() == tensor.shape())) {
+    Buffer buffer = memory_.AllocateApart(tensor.bytes(), &kOwner);
+    if (!buffer)
+      return ResourceExhausted("no memory for the inputs of a segment. " + memory_.Table());
+    *copy = Tensor(tensor.dtype(), tensor.shape(), std::move(buffer));
+  }
+  if (tensor.bytes() == 0) return Status();
+  return device_.Check(
+      device_.driver().Copy(Queue::kCompute, copy->raw(), tensor.raw(), tensor.bytes()));
+}
+
+Status SegmentImpl::StageKept(const SegmentRange& range, SegmentVariant& variant) {
+  for (const SegmentRange::Kept& kept : range.kept_ins) {
+    Tensor& copy = variant.staging[kept.staged];
+    MG_RETURN_IF_ERROR(Stage(slots_[kept.slots[0]], &copy));
+    for (const uint32_t slot : kept.slots) slots_[slot] = copy;
   }
   return Status();
 }
@@ -310,6 +339,7 @@ Status SegmentImpl::RunItems(KernelContext& outer, const SegmentRange& range, Ca
 // Launches node by node a range that other runs replay.
 Status SegmentImpl::RunOnce(KernelContext& outer, const SegmentRange& range, Job* run) {
   once_.outputs.assign(range.live_outs.size(), CapturedRange::Output());
+  for (const SegmentRange::Kept& kept : range.kept_ins) held_.push_back(slots_[kept.slots[0]]);
   MG_RETURN_IF_ERROR(RunItems(outer, range, &once_, run));
   MG_RETURN_IF_ERROR(Leave(outer, range, &once_, /*fill=*/false));
   for (CapturedRange::Output& held : once_.outputs) {
@@ -365,8 +395,12 @@ Status SegmentImpl::RunItem(KernelContext& outer, const SegmentItem& item, Captu
   GpuLauncher::Set(&context, inputs, {outputs_.data(), item.outputs.size()}, item.outputs.data(),
                    item.host_inputs.get(), item.host_outputs.get());
   if (keep != nullptr && keep != &once_) keep->HoldVariables(item, inputs, outer.resources());
+  const bool keeps = item.keeps();
+  if (keeps) MG_RETURN_IF_ERROR(KeepInputs(item, inputs));
   observer_.Before(item, inputs);
+  memory_.SetApart(keeps);
   const Status status = item.kernel->Compute(context);
+  memory_.SetApart(false);
   if (!status.ok()) return Fail(item, status);
   for (size_t i = 0; i < item.outputs.size(); ++i) {
     if (outputs_[i].dtype() == item.outputs[i]) continue;
@@ -391,6 +425,38 @@ Status SegmentImpl::RunItem(KernelContext& outer, const SegmentItem& item, Captu
     if (!ran.ok()) return Fail(item, ran);
   }
   return Status();
+}
+
+// What the node may keep must stay as it is when this segment runs again, maybe in the same step:
+// it lies outside the arena, and is copied if a graph will write it.
+Status SegmentImpl::KeepInputs(const SegmentItem& item, std::span<Tensor> inputs) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (item.host_inputs[i]) continue;
+    Tensor& input = inputs[i];
+    const void* data = std::as_const(input).raw();
+    if (measured_ != nullptr) {
+      memory_.KeepApart(measured_, data);
+    } else if (memory_.InArena(data) || variant_->Rewrites(input.buffer())) {
+      MG_ASSIGN_OR_RETURN(input, CopyApart(input, item, "input", static_cast<uint32_t>(i)));
+    }
+  }
+  return Status();
+}
+
+// A copy of the node's input or output (`kind`) that no script and no graph knows of.
+Result<Tensor> SegmentImpl::CopyApart(const Tensor& tensor, const SegmentItem& item,
+                                      const char* kind, uint32_t index) {
+  Buffer buffer = memory_.AllocateApart(tensor.bytes(), item.owner);
+  if (!buffer) {
+    return Fail(item, ResourceExhausted("no memory for " + std::string(kind) + " " +
+                                        std::to_string(index)));
+  }
+  Tensor copy(tensor.dtype(), tensor.shape(), std::move(buffer));
+  if (tensor.bytes() > 0) {
+    MG_RETURN_IF_ERROR(device_.Check(
+        device_.driver().Copy(Queue::kCompute, copy.raw(), tensor.raw(), tensor.bytes())));
+  }
+  return copy;
 }
 
 // Holds what later nodes need of a range that is replayed: it stays at its address from run to run.
@@ -446,6 +512,7 @@ Status SegmentImpl::RunRange(KernelContext& outer, SegmentVariant& variant, size
   const SegmentRange& range = ranges_[index];
   CapturedRange& captured = variant.ranges[index];
   if (captured.off) return RunOnce(outer, range, nullptr);
+  MG_RETURN_IF_ERROR(StageKept(range, variant));
   if (captured.graph >= 0) {
     if (captured.Valid(memory_.arena(), slots_)) return Replay(outer, range, &captured);
     captured.Drop(*driver_);
@@ -537,15 +604,7 @@ Status SegmentImpl::Leave(KernelContext& outer, const SegmentRange& range, Captu
     if (live.exits.empty()) continue;
     if (!live.host) {
       const SegmentItem& item = spec_.items[static_cast<size_t>(live.item)];
-      Buffer buffer = memory_.AllocateApart(output.bytes(), item.owner);
-      if (!buffer)
-        return Fail(item, ResourceExhausted("no memory for output " + std::to_string(live.output)));
-      Tensor copy(output.dtype(), output.shape(), std::move(buffer));
-      if (output.bytes() > 0) {
-        MG_RETURN_IF_ERROR(device_.Check(device_.driver().Copy(
-            Queue::kCompute, copy.raw(), std::as_const(output).raw(), output.bytes())));
-      }
-      output = std::move(copy);
+      MG_ASSIGN_OR_RETURN(output, CopyApart(output, item, "output", live.output));
     }
     for (const uint32_t exit : live.exits) {
       outer.set_output(static_cast<int>(exit), output);

@@ -8,6 +8,10 @@
 // addresses, values of host arguments, and variables that stay in their place; where it is not, the
 // nodes are launched one by one, and captured anew, or not any more if that happens again and
 // again. A traced step is launched node by node.
+//
+// What nodes may keep beyond the run (SegmentItem::keeps) stays as it is when the segment runs
+// again, maybe in the same step: it lies outside the arena, and is copied if a graph made it. What
+// they give out is copied to a place of its own before a graph takes it.
 #pragma once
 
 #include <memory>
@@ -40,6 +44,9 @@ struct SegmentItem {
   std::vector<std::pair<uint32_t, uint32_t>> exits;  // output, and its number outside
   bool replayable = false;
   bool reads_only = false;  // it leaves the variables that it is given as they are
+  // It may leave what it is given with a resource (a TensorArray, a stack), for as long as that
+  // likes, and give out what was left there: a node with resources that is not replayed.
+  bool keeps() const;
 };
 
 struct SegmentSpec {

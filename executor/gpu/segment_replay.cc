@@ -6,6 +6,7 @@
 #include "executor/gpu/segment_replay.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "base/mutex.h"
 #include "executor/resource_manager.h"
@@ -26,6 +27,13 @@ Tensor ViewOf(const CapturedRange::Output& held, const Buffer& buffer) {
 
 }  // namespace
 
+bool SegmentItem::keeps() const {
+  const auto any = [](const std::vector<DType>& types) {
+    return std::find(types.begin(), types.end(), DT_RESOURCE) != types.end();
+  };
+  return !replayable && (any(inputs) || any(outputs));
+}
+
 std::vector<SegmentRange> MakeRanges(const SegmentSpec& spec) {
   const GpuDevice::Options& options = spec.device->options();
   std::vector<ReplayItem> replay;
@@ -43,6 +51,7 @@ std::vector<SegmentRange> MakeRanges(const SegmentSpec& spec) {
     return std::find_if(ranges.begin(), ranges.end(),
                         [item](const SegmentRange& range) { return item < range.end; });
   };
+  size_t staged = spec.entries.size();
   std::vector<int32_t> item_of_slot(spec.slots);
   std::vector<bool> host_slot(spec.slots), inside(spec.slots, false);
   for (size_t i = 0; i < spec.items.size(); ++i) {
@@ -67,6 +76,21 @@ std::vector<SegmentRange> MakeRanges(const SegmentSpec& spec) {
       }
       for (const auto& [from, exit] : item.exits) {
         if (from == output) live.exits.push_back(exit);
+      }
+      const bool is_kept = std::any_of(item.uses.begin(), item.uses.end(), [&](const auto& use) {
+        return use.output == output &&
+               spec.items[static_cast<size_t>(item_of_slot[use.slot])].keeps();
+      });
+      if (!live.host && !range->replay && (is_kept || item.keeps())) {
+        for (SegmentRange& to : ranges) {
+          if (!to.replay) continue;
+          SegmentRange::Kept kept{staged, {}};
+          std::copy_if(live.slots.begin(), live.slots.end(), std::back_inserter(kept.slots),
+                       [&](uint32_t slot) { return &*range_of(item_of_slot[slot]) == &to; });
+          if (kept.slots.empty()) continue;
+          to.kept_ins.push_back(std::move(kept));
+          ++staged;
+        }
       }
       if (!live.slots.empty() || !live.exits.empty()) range->live_outs.push_back(std::move(live));
     }
@@ -269,6 +293,15 @@ void SegmentVariant::CheckKept(StreamDriver& driver) {
   }
   staging.clear();
   replay = false;
+}
+
+bool SegmentVariant::Rewrites(const Buffer& buffer) const {
+  const auto is = [&](const Tensor& tensor) { return tensor.valid() && tensor.buffer() == buffer; };
+  if (std::any_of(staging.begin(), staging.end(), is)) return true;
+  return std::any_of(ranges.begin(), ranges.end(), [&](const CapturedRange& captured) {
+    return std::any_of(captured.outputs.begin(), captured.outputs.end(),
+                       [&](const auto& held) { return held.owned && is(held.tensor); });
+  });
 }
 
 // Whether only the outputs that are held for graphs hold the memory of `first`: several of them may

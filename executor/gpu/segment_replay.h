@@ -27,7 +27,15 @@ struct SegmentRange : ReplayRange {
     std::vector<uint32_t> slots;  // outside the range
     std::vector<uint32_t> exits;
   };
+  // The slots of a tensor of the device that a node which keeps() gives, or is given, too, by a
+  // node that is not replayed. It lies elsewhere in each run, and a graph must not write it: the
+  // graph gets a copy, in place `staged` of SegmentVariant::staging.
+  struct Kept {
+    size_t staged;
+    std::vector<uint32_t> slots;
+  };
   std::vector<std::pair<uint32_t, bool>> live_ins;  // slots that are filled from outside; on host
+  std::vector<Kept> kept_ins;                       // of these, if the range is replayed
   std::vector<LiveOut> live_outs;
 };
 std::vector<SegmentRange> MakeRanges(const SegmentSpec& spec);
@@ -111,12 +119,14 @@ class SegmentVariant {
   // A graph writes its memory again in the next step, so no one else may hold it. If someone does,
   // that memory is left to them, and the variant is run without graphs.
   void CheckKept(StreamDriver& driver);
+  // Whether a graph writes the buffer again when it is replayed, or it is written before that.
+  bool Rewrites(const Buffer& buffer) const;
   void Forget(StreamDriver& driver);
 
   MemoryScript script;
   int stale = 0;
   bool replay = true;
-  std::vector<Tensor> staging;  // by device input, for replays
+  std::vector<Tensor> staging;  // by device input, then SegmentRange::Kept, for replays
   std::vector<CapturedRange> ranges;
   uint64_t used = 0;
 

@@ -86,16 +86,23 @@ Tensor HandleThatReleases(std::string_view device, const char* container, const 
                              }));
 }
 
+// A name for a resource of a single run of a node of `device`: no other one has it.
+inline std::string NameOfRun(const std::string& prefix, std::string_view device) {
+  static std::atomic<uint64_t> count{0};
+  // Kernels of GPUs come from a plug-in, which counts for itself.
+  const bool plugin = device.find("/device:GPU:") != std::string_view::npos;
+  // Relaxed: only the number matters.
+  return prefix + "_" + std::to_string(count.fetch_add(1, std::memory_order_relaxed)) +
+         (plugin ? "_on_gpu" : "");
+}
+
 // Output 0 becomes the handle of `resource`, under a name of its own, which begins with `prefix`.
 // The memory of the handle takes the resource away when the last tensor that shares it goes: at the
 // end of the step at the latest.
 template <typename R>
 Status SetHandleOfRun(KernelContext& c, const std::string& device, const char* container,
                       const std::string& prefix, const std::shared_ptr<R>& resource) {
-  static std::atomic<uint64_t> count{0};
-  // Relaxed: only the number matters.
-  const std::string name =
-      prefix + "_" + std::to_string(count.fetch_add(1, std::memory_order_relaxed));
+  const std::string name = NameOfRun(prefix, device);
   ResourceManager& resources = c.resources();
   MG_RETURN_IF_ERROR(resources.FindOrCreate<R>(container, name, [&] { return resource; }).status());
   c.set_output(
@@ -105,10 +112,11 @@ Status SetHandleOfRun(KernelContext& c, const std::string& device, const char* c
   return Status();
 }
 
+// Such a kernel changes what the host holds, so that no graph of a GPU may stand for it.
 template <typename K>
 void AddHandleKernel(KernelRegistry* registry, const char* op,
                      KernelCost cost = KernelCost::kCheap) {
-  registry->Add<K>({.op = op, .host_args = {"handle"}, .cost = cost});
+  registry->Add<K>({.op = op, .host_args = {"handle"}, .cost = cost, .replayable = false});
 }
 
 }  // namespace monograph::ops::variable

@@ -1,6 +1,6 @@
 // What has no reference case, on a GPU against the CPU: variables and their updates, random
-// numbers, chains of elementwise ops. The same graph runs once on each; the results have the same
-// bits. Where there is no GPU each test says why and is skipped.
+// numbers, chains of elementwise ops, TensorArrays and stacks. The same graph runs once on each;
+// the results have the same bits. Where there is no GPU each test says why and is skipped.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -34,8 +34,8 @@ class OneDevice {
 
   Graph& graph() { return graph_; }
   Endpoint Add(const std::string& name, const std::string& op, const std::vector<Endpoint>& inputs,
-               Attrs attrs) {
-    return Add(name, op, inputs, std::move(attrs), device_);
+               Attrs attrs, const std::vector<NodeId>& after = {}) {
+    return Add(name, op, inputs, std::move(attrs), device_, after);
   }
   Endpoint Feed(const Tensor& value) {
     const std::string name = "feed" + std::to_string(feeds_.size());
@@ -69,10 +69,11 @@ class OneDevice {
 
  private:
   Endpoint Add(const std::string& name, const std::string& op, const std::vector<Endpoint>& inputs,
-               Attrs attrs, const char* device) {
+               Attrs attrs, const char* device, const std::vector<NodeId>& after = {}) {
     auto node = graph_.AddNode({.name = name,
                                 .op = op,
                                 .inputs = inputs,
+                                .control_inputs = after,
                                 .attrs = std::make_shared<const Attrs>(std::move(attrs)),
                                 .device = device});
     EXPECT_TRUE(node.ok()) << node.status();
@@ -328,6 +329,188 @@ TEST(GpuState, ChainsOfElementwiseOpsHaveTheBitsOfTheCpus) {
   }
   SkipIfOnlyTheCpuRan();
 }
+
+// ---- TensorArrays and stacks
+
+// Any value of the type, whole numbers in all their bits.
+Tensor AnyElements(DType dtype, const Shape& shape, uint32_t seed) {
+  if (IsFloating(dtype)) return Numbers(dtype, shape, seed, -2, 2);
+  std::mt19937 engine(seed);
+  Tensor tensor = Tensor::Allocate(dtype, shape).value();
+  auto* const bytes = static_cast<uint8_t*>(tensor.raw());
+  for (size_t i = 0; i < tensor.bytes(); ++i)
+    bytes[i] = static_cast<uint8_t>(dtype == DT_BOOL ? engine() % 2 : engine());
+  return tensor;
+}
+
+// A graph of TensorArrays or stacks of one type, and what is fetched.
+struct Arrays {
+  Arrays(OneDevice& on, DType of)
+      : device(on), dtype(of), axis(on.Feed(Tensor::Vector<int32_t>({0}))) {
+    for (int32_t i = 0; i < 4; ++i) index.push_back(on.Feed(Tensor::Scalar(i)));
+  }
+
+  Endpoint Add(const std::string& op, const std::vector<Endpoint>& inputs, Attrs attrs,
+               const std::vector<NodeId>& after = {}) {
+    return device.Add("n" + std::to_string(count++), op, inputs, std::move(attrs), after);
+  }
+  Endpoint Feed(const Shape& shape) {
+    return device.Feed(AnyElements(dtype, shape, static_cast<uint32_t>(++count)));
+  }
+  // Four nodes: enough for a graph of their own.
+  Endpoint Reversed(Endpoint x) {
+    for (int i = 0; i < 4; ++i) x = Add("ReverseV2", {x, axis}, {{"T", dtype}, {"Tidx", DT_INT32}});
+    return x;
+  }
+  void Fetch(Endpoint x) {
+    fetches.push_back(std::string(device.graph().name(x.node)) + ":" + std::to_string(x.index));
+  }
+  void FetchComputed(Endpoint x) {
+    Fetch(x);
+    Fetch(Reversed(x));
+  }
+
+  // Handle and flow of an array.
+  using Array = std::pair<Endpoint, Endpoint>;
+  Array Make(Endpoint size, bool dynamic, bool clear = false) {
+    const Endpoint array = Add("TensorArrayV3", {size},
+                               {{"dtype", dtype},
+                                {"element_shape", dynamic ? PartialShape() : PartialShape{5, 6}},
+                                {"dynamic_size", dynamic},
+                                {"clear_after_read", clear}});
+    return {array, {array.node, 1}};
+  }
+  Array Gradient(const Array& array, Endpoint behind) {
+    const Endpoint made =
+        Add("TensorArrayGradV3", {array.first, behind}, {{"source", std::string("g")}});
+    return {made, {made.node, 1}};
+  }
+  void Write(Array* array, int i, Endpoint value) {
+    array->second =
+        Add("TensorArrayWriteV3",
+            {array->first, index[static_cast<size_t>(i)], value, array->second}, {{"T", dtype}});
+  }
+  Endpoint Read(const Array& array, int i) {
+    return Add("TensorArrayReadV3", {array.first, index[static_cast<size_t>(i)], array.second},
+               {{"dtype", dtype}});
+  }
+  // Of several steps: the first measures memory, the second captures graphs.
+  Values Run() {
+    device.Start();
+    Values all;
+    for (int step = 0; step < 5; ++step) {
+      for (Tensor& value : device.Run(fetches)) all.push_back(std::move(value));
+    }
+    return all;
+  }
+
+  OneDevice& device;
+  const DType dtype;
+  const Endpoint axis;
+  std::vector<Endpoint> index;
+  std::vector<std::string> fetches;
+  int count = 0;
+};
+
+Values ElementsOfArrays(OneDevice& device, DType dtype) {
+  Arrays a(device, dtype);
+  const Endpoint x = a.Feed({5, 6}), y = a.Feed({5, 6});
+  Arrays::Array array = a.Make(a.index[3], /*dynamic=*/false);
+  a.Write(&array, 1, a.Reversed(x));
+  a.Write(&array, 0, y);
+  a.FetchComputed(a.Read(array, 1));
+  a.FetchComputed(a.Read(array, 0));
+  a.FetchComputed(a.Read(array, 2));  // zeros
+  const Endpoint indices = device.Feed(Tensor::Vector<int32_t>({2, 1, 0, 1}));
+  a.FetchComputed(a.Add("TensorArrayGatherV3", {array.first, indices, array.second},
+                        {{"dtype", dtype}, {"element_shape", PartialShape()}}));
+  a.Fetch(a.Add("TensorArraySizeV3", {array.first, array.second}, {}));
+
+  Arrays::Array once = a.Make(a.index[3], /*dynamic=*/false, /*clear=*/true);
+  a.Write(&once, 2, a.Reversed(y));
+  a.FetchComputed(a.Read(once, 2));
+
+  Arrays::Array gradient = a.Gradient(array, array.second);
+  a.Write(&gradient, 0, a.Reversed(y));
+  if (dtype != DT_BOOL) {
+    a.Write(&gradient, 0, x);
+    a.Write(&gradient, 0, a.Reversed(x));
+  }
+  a.FetchComputed(a.Read(gradient, 0));
+  a.FetchComputed(a.Read(gradient, 2));  // zeros
+  const Endpoint longer =
+      a.Add("TensorArrayGradWithShape",
+            {array.first, array.second, device.Feed(Tensor::Vector<int32_t>({2}))},
+            {{"source", std::string("longer")}});
+  a.FetchComputed(a.Read({longer, {longer.node, 1}}, 1));
+  return a.Run();
+}
+
+Values RowsOfArrays(OneDevice& device, DType dtype) {
+  Arrays a(device, dtype);
+  const Endpoint tall = a.Feed({2, 5, 6}), x = a.Feed({5, 6});
+  const Attrs of{{"T", dtype}}, gives{{"dtype", dtype}};
+  Arrays::Array rows = a.Make(a.index[0], /*dynamic=*/true);
+  rows.second = a.Add(
+      "TensorArrayScatterV3",
+      {rows.first, device.Feed(Tensor::Vector<int32_t>({1, 0})), a.Reversed(tall), rows.second},
+      of);
+  const Endpoint joined = a.Add("TensorArrayConcatV3", {rows.first, rows.second}, gives);
+  a.FetchComputed(joined);
+  a.Fetch({joined.node, 1});
+  a.FetchComputed(a.Read(rows, 1));
+
+  Arrays::Array parts = a.Make(a.index[0], /*dynamic=*/true);
+  parts.second =
+      a.Add("TensorArraySplitV3",
+            {parts.first, x, device.Feed(Tensor::Vector<int64_t>({2, 3})), parts.second}, of);
+  a.FetchComputed(a.Read(parts, 1));
+  const Endpoint again = a.Add("TensorArrayConcatV3", {parts.first, parts.second}, gives);
+  a.Fetch({again.node, 1});
+  a.FetchComputed(again);
+
+  Arrays::Array all = a.Make(a.index[0], /*dynamic=*/true);
+  all.second = a.Add("TensorArrayUnpack", {all.first, a.Reversed(tall), all.second}, of);
+  const Endpoint packed = a.Add("TensorArrayPack", {all.first, all.second}, gives);
+  a.FetchComputed(packed);
+  const Endpoint closed = a.Add("TensorArrayCloseV3", {all.first}, {}, {packed.node});
+  a.Fetch(a.Add("Shape", {x}, {{"T", dtype}}, {closed.node}));
+  return a.Run();
+}
+
+Values Stacks(OneDevice& device, DType dtype) {
+  Arrays a(device, dtype);
+  const Endpoint x = a.Feed({5, 6}), y = a.Feed({7});
+  const Attrs of{{"T", dtype}}, gives{{"elem_type", dtype}};
+  for (const bool bounded : {true, false}) {
+    const Endpoint stack =
+        bounded ? a.Add("StackV2", {a.index[3]}, gives) : a.Add("_Stack", {}, gives);
+    const Endpoint first = a.Add("StackPushV2", {stack, a.Reversed(x)}, of);
+    const Endpoint second = a.Add("StackPushV2", {stack, y}, of, {first.node});
+    a.FetchComputed(first);
+    const Endpoint last = a.Add("StackPopV2", {stack}, gives, {second.node});
+    a.FetchComputed(last);
+    const Endpoint before = a.Add("StackPopV2", {stack}, gives, {last.node});
+    a.FetchComputed(before);
+    const Endpoint closed = a.Add("StackCloseV2", {stack}, {}, {before.node});
+    a.Fetch(a.Add("Shape", {x}, of, {closed.node}));
+  }
+  return a.Run();
+}
+
+class GpuArrays : public ::testing::TestWithParam<DType> {};
+
+TEST_P(GpuArrays, HaveTheBitsOfTheCpus) {
+  for (const auto run : {ElementsOfArrays, RowsOfArrays, Stacks})
+    ExpectSameOnBoth([&](OneDevice& device) { return run(device, GetParam()); });
+  SkipIfOnlyTheCpuRan();
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, GpuArrays,
+                         ::testing::Values(DT_FLOAT, DT_DOUBLE, DT_HALF, DT_BFLOAT16, DT_INT64,
+                                           DT_INT32, DT_INT8, DT_INT16, DT_UINT8, DT_UINT16,
+                                           DT_UINT32, DT_UINT64, DT_BOOL),
+                         [](const auto& type) { return std::string(DTypeName(type.param)); });
 
 }  // namespace
 }  // namespace monograph::optest

@@ -19,6 +19,7 @@
 #include "graph/graph.pb.h"
 #include "graph/graph_def.h"
 #include "ops/gpu/device_code.h"
+#include "ops/gpu/moves.h"
 #include "tests/conformance/ops/evaluator.h"
 #include "tests/conformance/ops/golden.h"
 #include "tests/conformance/ops/gpu_reasons.h"
@@ -1104,6 +1105,36 @@ TEST_F(SimulatedGpu, UpdatesVariablesLikeTheCpu) {
           EXPECT_EQ(memory_.Damage(), "");
         }
       }
+    }
+  }
+}
+
+TEST_F(SimulatedGpu, TensorArraysAddUpLikeTheCpus) {
+  for (const DType dtype : ops::kDeviceTypes) {
+    if (dtype == DT_BOOL) continue;
+    const bool wide = dtype == DT_UINT32 || dtype == DT_UINT64;  // which Random does not draw
+    const auto add_up = [&](Updates& on) {
+      const auto array = on.Call("TensorArrayV3", {Tensor::Scalar<int32_t>(1)}, {{"dtype", dtype}});
+      const auto sums =
+          on.Call("TensorArrayGradV3", {array[0], array[1]}, {{"source", std::string("g")}});
+      for (int seed = 1; seed <= 3; ++seed) {
+        Tensor value = Random(wide ? DT_INT64 : dtype, {13, 7}, seed, -100, 100);
+        if (wide) value = Tensor(dtype, value.shape(), value.buffer());
+        on.Call("TensorArrayWriteV3", {sums[0], Tensor::Scalar<int32_t>(0), value, sums[1]},
+                {{"T", dtype}});
+      }
+      return on.Call("TensorArrayReadV3", {sums[0], Tensor::Scalar<int32_t>(0), sums[1]},
+                     {{"dtype", dtype}})[0];
+    };
+    for (const Variant& variant : kVariants) {
+      SCOPED_TRACE(std::string(DTypeName(dtype)) + " " + Name(variant));
+      memory_.set_shift(variant.shift);
+      ops::simulated::TheGrid().order = variant.order;
+      Updates cpu(&Kernels(), nullptr, "/job:localhost/replica:0/task:0/device:CPU:0");
+      Updates gpu(&SimulatedKernels(), &memory_, kGpu0);
+      const Tensor e = add_up(cpu), g = add_up(gpu);
+      EXPECT_TRUE(BitEqual(g, e)) << Difference(g, e, 0, 0);
+      EXPECT_EQ(memory_.Damage(), "");
     }
   }
 }

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "executor/gpu/copies.h"
+#include "executor/resource_manager.h"
 #include "executor/trace.h"
 #include "tests/executor/gpu/gpu_task.h"
 
@@ -563,6 +564,212 @@ TEST(GpuExecutor, ATracedStepHasARecordOfEachNode) {
     }
     EXPECT_EQ(names, (std::vector<std::string>{"TInc", "TInc_1", "TInc_2"}));
   }
+}
+
+// ---- what a node keeps beyond its segment
+
+// TBox() -> handle    of the task's box `name`
+// TKeep(handle, x) -> x, which stays in the box, but for the first `dropped` times; attr copied: a
+//                     copy does, in memory that the kernel takes for it
+// TKept(handle, x) -> y    what came into the box first, or x; attr taken: it leaves the box
+// TMake(x) -> y       x + 10 in memory of its own; not replayed
+struct Box : Resource {
+  std::string DebugString() const override { return "box"; }
+  int64_t runs = 0;
+  std::vector<Tensor> kept;
+};
+
+class BoxKernel : public Kernel {
+ public:
+  explicit BoxKernel(const KernelConstruction& k) : name_(k.attr<std::string>("name")) {}
+  Status Compute(KernelContext& c) override {
+    MG_RETURN_IF_ERROR(c.resources()
+                           .FindOrCreate<Box>("test", name_, [] { return std::make_shared<Box>(); })
+                           .status());
+    MG_ASSIGN_OR_RETURN(Tensor * handle, c.AllocateOutput(0, Shape()));
+    *handle->handles() = {std::string(c.device()), "test", name_};
+    return Status();
+  }
+
+ private:
+  const std::string name_;
+};
+
+Result<std::shared_ptr<Box>> BoxOf(const KernelContext& c) {
+  return c.resources().Find<Box>("test", c.input(0).handles()->name);
+}
+
+class KeepKernel : public Kernel {
+ public:
+  explicit KeepKernel(const KernelConstruction& k)
+      : dropped_(k.attr<int64_t>("dropped")), copied_(k.attr<bool>("copied")) {}
+  Status Compute(KernelContext& c) override {
+    MG_ASSIGN_OR_RETURN(const std::shared_ptr<Box> box, BoxOf(c));
+    c.set_output(0, c.input(1));
+    if (box->runs++ < dropped_) return Status();
+    box->kept.push_back(c.input(1));
+    if (!copied_) return Status();
+    MG_ASSIGN_OR_RETURN(box->kept.back(), c.AllocateTemp(DT_FLOAT, Shape()));
+    *box->kept.back().data<float>() = *c.input(1).data<float>();
+    return Status();
+  }
+
+ private:
+  const int64_t dropped_;
+  const bool copied_;
+};
+
+class KeptKernel : public Kernel {
+ public:
+  explicit KeptKernel(const KernelConstruction& k) : taken_(k.attr<bool>("taken")) {}
+  Status Compute(KernelContext& c) override {
+    MG_ASSIGN_OR_RETURN(const std::shared_ptr<Box> box, BoxOf(c));
+    c.set_output(0, box->kept.empty() ? c.input(1) : box->kept.front());
+    if (taken_ && !box->kept.empty()) box->kept.erase(box->kept.begin());
+    return Status();
+  }
+
+ private:
+  const bool taken_;
+};
+
+class MakeKernel : public Kernel {
+ public:
+  explicit MakeKernel(const KernelConstruction&) {}
+  Status Compute(KernelContext& c) override {
+    MG_ASSIGN_OR_RETURN(Tensor * y, c.AllocateOutput(0, c.input(0).shape()));
+    *y->data<float>() = *c.input(0).data<float>() + 10;
+    return Status();
+  }
+};
+
+void AddBoxOps(GpuTask& task) {
+  OpRegistry& ops = task.ops();
+  ops.Add(OpDef("TBox").Output("handle: resource").Attr("name: string").Stateful());
+  ops.Add(OpDef("TKeep")
+              .Input("handle: resource")
+              .Input("x: float")
+              .Output("y: float")
+              .Attr("dropped: int = 0")
+              .Attr("copied: bool = false")
+              .Stateful());
+  ops.Add(OpDef("TKept")
+              .Input("handle: resource")
+              .Input("x: float")
+              .Output("y: float")
+              .Attr("taken: bool = false")
+              .Stateful());
+  ops.Add(OpDef("TMake").Input("x: float").Output("y: float").Stateful());
+  KernelRegistry& kernels = task.kernels();
+  kernels.Add<BoxKernel>({.op = "TBox", .device = kGpu, .replayable = false});
+  kernels.Add<KeepKernel>({.op = "TKeep", .device = kGpu, .replayable = false});
+  kernels.Add<KeptKernel>({.op = "TKept", .device = kGpu, .replayable = false});
+  kernels.Add<MakeKernel>({.op = "TMake", .device = kGpu});
+}
+
+std::vector<float> KeptIn(GpuTask& task, const std::string& name) {
+  std::vector<float> values;
+  for (const Tensor& tensor : task.resources().Find<Box>("test", name).value()->kept)
+    values.push_back(tensor.scalar<float>());
+  return values;
+}
+
+// Each number is in memory of its own.
+Endpoint Times8(Builder& b, Endpoint x, NodeId after) {
+  for (int i = 0; i < 3; ++i) x = b.Op("TSum", {x, x}, {{"N", int64_t{2}}}, {after}, kGpu0);
+  return x;
+}
+
+// As iterations of a loop do with a TensorArray: what came into it stays as it was when the same
+// graphs run again, whether these have made it, it came into the segment, or a node that is not
+// replayed has made it in memory that was planned for others, too.
+TEST(GpuExecutor, WhatANodeKeepsStaysAsItIsWhenTheSegmentRunsAgain) {
+  for (const bool replay : {true, false}) {
+    for (const int64_t dropped : {0, 2}) {
+      SCOPED_TRACE(std::string(replay ? "with" : "without") + " graphs, dropped " +
+                   std::to_string(dropped));
+      GpuDevice::Options options = GpuTask::DefaultOptions();
+      options.replay = replay;
+      GpuTask task(2, options);
+      AddBoxOps(task);
+      Graph graph = task.NewGraph();
+      Builder b(&graph);
+      const auto increased = [&](Endpoint x, std::vector<NodeId> after = {}) {
+        for (int i = 0; i < 3; ++i)
+          x = b.Op("TInc", {x}, {}, i == 0 ? after : std::vector<NodeId>(), kGpu0);
+        return x;
+      };
+      const auto keep = [&](const std::string& box, Endpoint x) {
+        const Endpoint handle = b.Op("TBox", {}, {{"name", box}}, {}, kGpu0);
+        return std::pair(handle, b.Op("TKeep", {handle, x}, {{"dropped", dropped}}, {}, kGpu0));
+      };
+      const Endpoint x = b.Recv(0, {}, kGpu0);
+      const auto [made, y] = keep("of a graph", increased(x));
+      b.Send(1, increased(b.Op("TKept", {made, y}, {}, {}, kGpu0)), 0, {}, kGpu0);
+      b.Send(2, increased(y), 0, {}, kGpu0);
+      const auto [entered, same] = keep("as it came", x);
+      b.Send(3, increased(same), 0, {}, kGpu0);
+      const Endpoint ten = b.Op("TMake", {x}, {}, {}, kGpu0);
+      const auto [own, once] = keep("of a node", ten);
+      b.Send(4, increased(ten, {once.node}), 0, {}, kGpu0);  // in place where it may
+      const auto [alone, gone] = keep("alone", b.Op("TMake", {x}, {}, {}, kGpu0));
+      b.Send(5, Times8(b, x, gone.node), 0, {}, kGpu0);
+      const auto [full, put] = keep("taken out", increased(x));
+      b.Send(6, increased(b.Op("TKept", {full, put}, {{"taken", true}}, {}, kGpu0)), 0, {}, kGpu0);
+      const auto plan = task.Compile(graph).value();
+      constexpr int kRuns = 10;
+      std::vector<float> fed;
+      for (int step = 1; step <= kRuns; ++step) {
+        const auto in = static_cast<float>(step);
+        if (step > dropped) fed.push_back(in);
+        const float first = fed.empty() ? in : fed[0];
+        const auto values = RunStep(plan, {{0, in}}, static_cast<uint64_t>(step));
+        ASSERT_TRUE(values.ok()) << values.status();
+        const Values expected = {{1, first + 6}, {2, in + 6}, {3, in + 3},
+                                 {4, in + 13},   {5, in * 8}, {6, in + 6}};
+        EXPECT_EQ(*values, expected) << "step " << step;
+      }
+      const auto plus = [&](float n) {
+        std::vector<float> more = fed;
+        for (float& value : more) value += n;
+        return more;
+      };
+      EXPECT_EQ(KeptIn(task, "of a graph"), plus(3));
+      EXPECT_EQ(KeptIn(task, "as it came"), plus(0));
+      for (const char* box : {"of a node", "alone"}) EXPECT_EQ(KeptIn(task, box), plus(10));
+      EXPECT_EQ(KeptIn(task, "taken out").size(), 0u);
+      // Every stretch is captured in the second run, and replayed in all later ones.
+      const int64_t launches = task.driver(0).counts().launches;
+      EXPECT_EQ(launches % (kRuns - 1), 0) << launches;
+      EXPECT_EQ(launches > 0, replay);
+      ExpectNoRaces(task);
+      task.resources().Clear({});
+    }
+  }
+}
+
+// A gradient's array takes memory for a sum when an element is written a second time, which may
+// not be in the run that is measured.
+TEST(GpuExecutor, WhatANodeTakesMemoryForNowAndThenIsInNobodysWay) {
+  GpuTask task;
+  AddBoxOps(task);
+  Graph graph = task.NewGraph();
+  Builder b(&graph);
+  const Endpoint x = b.Recv(0, {}, kGpu0);
+  const Endpoint box = b.Op("TBox", {}, {{"name", std::string("box")}}, {}, kGpu0);
+  const Attrs attrs{{"dropped", int64_t{3}}, {"copied", true}};
+  b.Send(1, Times8(b, x, b.Add("TKeep", {box, x}, attrs, {}, kGpu0)), 0, {}, kGpu0);
+  const auto plan = task.Compile(graph).value();
+  std::vector<float> expected;
+  for (int step = 1; step <= kSteps; ++step) {
+    const auto in = static_cast<float>(step);
+    if (step > 3) expected.push_back(in);
+    EXPECT_EQ(*RunStep(plan, {{0, in}}, static_cast<uint64_t>(step)), (Values{{1, in * 8}}));
+  }
+  EXPECT_EQ(KeptIn(task, "box"), expected);
+  EXPECT_EQ(task.driver(0).counts().launches, kSteps - 1);
+  ExpectNoRaces(task);
+  task.resources().Clear({});
 }
 
 // ---- does the check find what it is for?

@@ -5,7 +5,7 @@
 //
 // An array is of one step and goes with it: where the step is aborted a call returns at once, and
 // the array has what was written, read and added up to there.
-#include "ops/tensor_array/tensor_array_resource_cpu.h"
+#include "ops/tensor_array/tensor_array_resource.h"
 
 #include <algorithm>
 
@@ -26,6 +26,7 @@ std::string Index(int32_t index) { return "TensorArray index " + std::to_string(
 TensorArrayResource::TensorArrayResource(ArraySpec spec, int32_t size)
     : name_(std::move(spec.name)),
       dtype_(spec.dtype),
+      memory_(*spec.memory),
       clear_after_read_(spec.clear_after_read),
       identical_element_shapes_(spec.identical_element_shapes),
       is_gradient_(spec.is_gradient),
@@ -121,12 +122,18 @@ Status TensorArrayResource::AddTo(KernelContext& c, Element* element, const Tens
   }
   Tensor to = element->tensor;
   if (!element->own) {
-    MG_ASSIGN_OR_RETURN(to, c.AllocateTemp(dtype_, element->shape));
+    MG_ASSIGN_OR_RETURN(to, memory_.Allocate(c, dtype_, element->shape));
   }
-  AddElements(c, element->tensor, value, &to);
+  MG_RETURN_IF_ERROR(memory_.Add(c, element->tensor, value, &to));
   element->tensor = std::move(to);
   element->own = true;
   return Status();
+}
+
+Result<Tensor> TensorArrayResource::Zeros(KernelContext& c, const Shape& shape) const {
+  MG_ASSIGN_OR_RETURN(Tensor zeros, memory_.Allocate(c, dtype_, shape));
+  if (IsPlainData(dtype_)) MG_RETURN_IF_ERROR(memory_.Zero(c, &zeros));
+  return zeros;
 }
 
 Result<std::vector<Tensor>> TensorArrayResource::Read(KernelContext& c,
@@ -191,7 +198,7 @@ Result<Tensor> TensorArrayResource::ReadElement(KernelContext& c, int32_t index,
         return InvalidArgument("tensor_array::TensorSetZero type not supported: " +
                                std::string(DTypeName(dtype_)));
       }
-      MG_ASSIGN_OR_RETURN(*zeros, ZeroTensor(c, dtype_, element.shape));
+      MG_ASSIGN_OR_RETURN(*zeros, Zeros(c, element.shape));
     }
     element.tensor = *zeros;
   }
@@ -252,7 +259,8 @@ Result<std::shared_ptr<TensorArrayResource>> TensorArrayResource::Gradient(
                     .dtype = dtype_,
                     .identical_element_shapes = identical_element_shapes_,
                     .is_gradient = true,
-                    .marked_size = marked_size_};
+                    .marked_size = marked_size_,
+                    .memory = &memory_};
   if (element_shape_.known_rank()) {
     if (prepended.rank() + element_shape_.rank() > kMaxRank) {
       return Wrong(": elements of shape " + element_shape_.ToString() + " with " +

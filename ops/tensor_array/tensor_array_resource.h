@@ -16,6 +16,7 @@
 #include "base/mutex.h"
 #include "executor/kernel.h"
 #include "executor/resource_manager.h"
+#include "ops/tensor_array/element_memory.h"
 
 namespace monograph::ops::tensor_array {
 
@@ -30,6 +31,7 @@ struct ArraySpec {
   // How many elements Concat takes of gradients: as many as the array had when rows were last
   // scattered or split into it. -1: they never were.
   int32_t marked_size = -1;
+  const ElementMemory* memory = nullptr;  // which outlives the array
 };
 
 class TensorArrayResource : public Resource {
@@ -39,6 +41,7 @@ class TensorArrayResource : public Resource {
 
   const std::string& name() const { return name_; }
   DType dtype() const { return dtype_; }
+  const ElementMemory& memory() const { return memory_; }
   std::string DebugString() const override { return "TensorArray " + name_; }
 
   // values[i] becomes element indices[i], or is added to it.
@@ -73,12 +76,15 @@ class TensorArrayResource : public Resource {
   // Makes elements_ at least that long.
   Status Lengthen(const KernelContext& c, size_t elements) MG_REQUIRES(mutex_);
   Status WriteElement(KernelContext& c, int32_t index, const Tensor& value) MG_REQUIRES(mutex_);
+  // Of plain data zeros, else empty strings or variants without values.
+  Result<Tensor> Zeros(KernelContext& c, const Shape& shape) const;
   Status AddTo(KernelContext& c, Element* element, const Tensor& value) MG_REQUIRES(mutex_);
   // `zeros`: what the last element that was zero gave; others of its shape share it.
   Result<Tensor> ReadElement(KernelContext& c, int32_t index, Tensor* zeros) MG_REQUIRES(mutex_);
 
   const std::string name_;
   const DType dtype_;
+  const ElementMemory& memory_;
   const bool clear_after_read_, identical_element_shapes_, is_gradient_;
   mutable Mutex mutex_;
   PartialShape element_shape_ MG_GUARDED_BY(mutex_);
