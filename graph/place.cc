@@ -151,10 +151,12 @@ class Placer {
     return found->second.first;
   }
 
-  // Must stay on its device: a resource, or a variant that a borrowed op makes or takes.
+  // Must stay on its device: a resource, or a variant that a borrowed op makes or takes, or that
+  // may hold tensors in a GPU's memory.
   bool Stays(Endpoint input, NodeId reader) const {
     const DType dtype = graph_.dtype(input);
-    return dtype == DT_RESOURCE || (dtype == DT_VARIANT && (IsBorrowed(graph_.op(input.node)) ||
+    return dtype == DT_RESOURCE || (dtype == DT_VARIANT && (devices_.types().size() > 1 ||
+                                                            IsBorrowed(graph_.op(input.node)) ||
                                                             IsBorrowed(graph_.op(reader))));
   }
 

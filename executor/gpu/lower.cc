@@ -74,7 +74,7 @@ class Lowering {
     }
     MG_ASSIGN_OR_RETURN(order_, TaskOrder(graph_, linked_sends_, NextReady::kFirstIn));
     MG_RETURN_IF_ERROR(PlaceOutputs());
-    PlanCopies();
+    MG_RETURN_IF_ERROR(PlanCopies());
     Group();
     MG_RETURN_IF_ERROR(Build());
     return std::move(out_);
@@ -295,12 +295,18 @@ class Lowering {
     return Status();
   }
 
-  void PlanCopies() {
+  Status PlanCopies() {
     for (const NodeId id : order_) {
       for (size_t i = 0; i < graph_.inputs(id).size(); ++i) {
         const Endpoint from = graph_.inputs(id)[i];
         const int32_t to = Wants(id, i);
         if (to == PlaceOf(from)) continue;
+        if (graph_.dtype(from) == DT_VARIANT) {
+          return Unimplemented(
+              "the variant '" + graph_.TensorName(from) + "' of " + Who(from.node) +
+              " cannot move to " + Who(id) +
+              ": it may hold tensors in another memory; let both be on one device");
+        }
         // Between two GPUs this is one copy; without peer access the driver finds another way.
         if (!copy_of_.emplace(std::pair(from, to), copies_.size()).second) continue;
         copies_.push_back({from, to});
@@ -309,6 +315,7 @@ class Lowering {
         copies_.back().inbound->queue = PlaceOf(from) == kHost ? Queue::kToDevice : Queue::kPeer;
       }
     }
+    return Status();
   }
 
   // The endpoint's copy at `to`, or -1.
@@ -408,7 +415,7 @@ class Lowering {
       const auto [exit, fresh] = made.exits.emplace(e, static_cast<int32_t>(made.exits.size()));
       if (fresh) {
         made.spec.awaited_exits.push_back(false);
-        made.spec.host_exits.push_back(PlaceOf(e) == kHost);
+        made.spec.host_exits.push_back(PlaceOf(e) == kHost || graph_.dtype(e) == DT_VARIANT);
       }
       if (awaited && PlaceOf(e) != kHost)
         made.spec.awaited_exits[static_cast<size_t>(exit->second)] = true;

@@ -55,8 +55,10 @@ bool TensorPlaces::PlaceOutputs(NodeId id) {
     const auto lies_on_host = [&](Endpoint e) { return Of(e) == kHost; };
     node.on_host =
         node.on_host && (node.host_only() || std::ranges::all_of(graph_.inputs(id), lies_on_host));
-    for (size_t i = 0; i < node.places.size(); ++i)
-      place(i, node.on_host || node.host_outputs[i] ? kHost : node.gpu);
+    for (size_t i = 0; i < node.places.size(); ++i) {
+      const bool variant = graph_.dtype({id, static_cast<int32_t>(i)}) == DT_VARIANT;
+      place(i, node.on_host || (node.host_outputs[i] && !variant) ? kHost : node.gpu);
+    }
   }
   return changed;
 }
@@ -92,7 +94,8 @@ int32_t TensorPlaces::Wants(NodeId id, size_t input) const {
   if (IsSend(graph_, id) && node.linked) return Of(graph_.inputs(id)[input]);
   if (node.flow != FlowOp::kNone)
     return input == 0 || node.flow == FlowOp::kMerge ? node.places[0] : kHost;
-  return node.host_inputs[input] ? kHost : node.gpu;
+  const bool variant = graph_.dtype(graph_.inputs(id)[input]) == DT_VARIANT;
+  return node.host_inputs[input] && !variant ? kHost : node.gpu;
 }
 
 }  // namespace monograph

@@ -1,7 +1,8 @@
 // TensorPlaces: where each tensor of a task with GPUs lies, in host memory or in a GPU's, and where
 // each node wants what it reads. A kernel says that of its arguments; a linked _Recv has the tensor
 // where its _Send got it; and what directs control flow (graph/control_flow.h) hands a tensor on
-// where it lies, so that a loop's variable stays on its GPU. Private to the gpu folder.
+// where it lies, so that a loop's variable stays on its GPU. A variant is a host's object; its
+// place is that of the tensors that it may hold. Private to the gpu folder.
 #pragma once
 
 #include <algorithm>

@@ -44,8 +44,9 @@ struct SegmentItem {
   std::vector<std::pair<uint32_t, uint32_t>> exits;  // output, and its number outside
   bool replayable = false;
   bool reads_only = false;  // it leaves the variables that it is given as they are
-  // It may leave what it is given with a resource (a TensorArray, a stack), for as long as that
-  // likes, and give out what was left there: a node with resources that is not replayed.
+  // It may leave what it is given with a resource or in a variant (a TensorArray, a stack, a list),
+  // for as long as that likes, and give out what was left there: a node with such inputs or outputs
+  // that is not replayed.
   bool keeps() const;
 };
 

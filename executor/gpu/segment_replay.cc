@@ -29,7 +29,8 @@ Tensor ViewOf(const CapturedRange::Output& held, const Buffer& buffer) {
 
 bool SegmentItem::keeps() const {
   const auto any = [](const std::vector<DType>& types) {
-    return std::find(types.begin(), types.end(), DT_RESOURCE) != types.end();
+    return std::any_of(types.begin(), types.end(),
+                       [](DType type) { return type == DT_RESOURCE || type == DT_VARIANT; });
   };
   return !replayable && (any(inputs) || any(outputs));
 }

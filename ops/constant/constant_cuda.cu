@@ -81,6 +81,8 @@ void RegisterCuda(KernelRegistry* registry) {
   AddOnHost(registry, cpu, "PlaceholderWithDefault", {"input", "output"}, "dtype", kHostInt);
   for (const char* op : {"ZerosLike", "OnesLike"})
     AddOnHost(registry, cpu, op, {"x", "y"}, "T", kHostInt);
+  constexpr DType kVariant[] = {DT_VARIANT};
+  AddOnHost(registry, cpu, "ZerosLike", {}, "T", kVariant);
 }
 
 }  // namespace monograph::ops::constant

@@ -66,7 +66,23 @@ class Values {
 Result<Tensor> AddTensors(KernelContext& c, const Tensor& a, const Tensor& b, Values* values);
 Result<Tensor> ZerosLikeTensor(KernelContext& c, const Tensor& tensor, Values* values);
 
+DeviceElements device_elements;  // a plug-in's copy of this code has its own
+
+// GPUs of tests that are none compute on the host, and give no functions.
+bool HasDevice(const KernelContext& c) {
+  return c.device_stream() != nullptr && device_elements.zero != nullptr;
+}
+bool OnDevice(const KernelContext& c, DType dtype) {
+  return HasDevice(c) && IsPlainData(dtype) && dtype != DT_INT32;
+}
+Result<Tensor> AllocateElement(KernelContext& c, DType dtype, const Shape& shape) {
+  if (HasDevice(c) && !OnDevice(c, dtype)) return Tensor::Allocate(dtype, shape, HostAllocator());
+  return c.AllocateTemp(dtype, shape);
+}
+
 }  // namespace
+
+void UseDeviceElements(const DeviceElements& elements) { device_elements = elements; }
 
 bool CanAdd(DType dtype) { return AddOf(dtype) != nullptr; }
 
@@ -100,7 +116,11 @@ Result<Tensor> AddTensors(KernelContext& c, const Tensor& a, const Tensor& b, Va
   if (a.dtype() != DT_VARIANT && !CanAdd(a.dtype())) {
     return InvalidArgument("Trying to add unsupported dtype " + std::string(DTypeName(a.dtype())));
   }
-  MG_ASSIGN_OR_RETURN(Tensor sum, c.AllocateTemp(a.dtype(), a.shape()));
+  MG_ASSIGN_OR_RETURN(Tensor sum, AllocateElement(c, a.dtype(), a.shape()));
+  if (OnDevice(c, a.dtype())) {
+    MG_RETURN_IF_ERROR(device_elements.add(c, a, b, &sum));
+    return sum;
+  }
   if (a.dtype() != DT_VARIANT) {
     AddElements(c, a, b, &sum);
     return sum;
@@ -122,9 +142,10 @@ Result<Tensor> AddTensors(KernelContext& c, const Tensor& a, const Tensor& b, Va
 }  // namespace
 
 Result<Tensor> ZeroTensor(KernelContext& c, DType dtype, const Shape& shape) {
-  MG_ASSIGN_OR_RETURN(Tensor zeros, c.AllocateTemp(dtype, shape));
-  if (IsPlainData(dtype) && zeros.bytes() > 0)
-    MG_RETURN_IF_ERROR(ops::HostMoves::Zero(c, zeros.raw(), zeros.bytes()));
+  MG_ASSIGN_OR_RETURN(Tensor zeros, AllocateElement(c, dtype, shape));
+  if (!IsPlainData(dtype) || zeros.bytes() == 0) return zeros;
+  MG_RETURN_IF_ERROR(OnDevice(c, dtype) ? device_elements.zero(c, &zeros)
+                                        : ops::HostMoves::Zero(c, zeros.raw(), zeros.bytes()));
   return zeros;
 }
 
@@ -179,6 +200,7 @@ Status JoinRows(KernelContext& c, int output, std::span<const Tensor> values,
     if (!looks.GoOn(5)) return StepAborted();
     parts.Add(value.raw(), value.bytes());
   }
+  if (OnDevice(c, joined->dtype())) return device_elements.join(c, parts.span(), joined);
   return ops::HostMoves::Join(c, joined->dtype(), parts.span(), 1, joined->raw());
 }
 

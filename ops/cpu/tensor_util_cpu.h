@@ -9,10 +9,23 @@
 #include "executor/kernel.h"
 
 namespace monograph {
+namespace ops {
+struct RowPart;  // ops/gpu/moves.h
+}
+
+// In a kernel of a GPU (one with a device_stream) plain data but int32 lies in the GPU's memory.
+// There these functions go by what its plug-in has given them before any kernel ran.
+struct DeviceElements {
+  Status (*zero)(KernelContext& c, Tensor* to);
+  Status (*add)(KernelContext& c, const Tensor& a, const Tensor& b, Tensor* to);
+  Status (*join)(KernelContext& c, std::span<const ops::RowPart> parts, Tensor* to);
+};
+void UseDeviceElements(const DeviceElements& elements);
 
 // Whether there is a sum of two tensors of this type: of numbers.
 bool CanAdd(DType dtype);
-// to = a + b; `to` may be one of them. REQUIRES: CanAdd, the same type and number of elements.
+// to = a + b; `to` may be one of them. REQUIRES: CanAdd, the same type and number of elements, all
+// in host memory.
 void AddElements(KernelContext& c, const Tensor& a, const Tensor& b, Tensor* to);
 
 // The sum of numbers, or of the values of variants. A tensor that is not valid() is zero.

@@ -130,6 +130,8 @@ void RegisterCuda(KernelRegistry* registry) {
   for (const char* op : {"Neg", "Abs", "Sign", "Square", "Round"})
     AddOnHost(registry, cpu, op, {"x", "y"}, "T", kInt32);
   AddOnHost(registry, cpu, "AddN", {"inputs", "sum"}, "T", kInt32);
+  constexpr DType kVariant[] = {DT_VARIANT};
+  AddOnHost(registry, cpu, "AddN", {}, "T", kVariant);
 }
 
 }  // namespace monograph::ops::elementwise

@@ -22,6 +22,8 @@ class ElementMemory {
   virtual Status Join(KernelContext& c, std::span<const RowPart> parts, Tensor* to) const = 0;
 };
 
+// That of a GPU's kernels; only its plug-in has it.
+const ElementMemory& ElementsOfGpu();
 // That of a CPU's kernels; or, for their elements that stay on the host, of a GPU's.
 const ElementMemory& CpuElements();
 const ElementMemory& HostElementsOfGpu();

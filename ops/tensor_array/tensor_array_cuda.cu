@@ -68,19 +68,19 @@ class DeviceElements : public ElementMemory {
   }
 };
 
-const DeviceElements& Elements() {
-  static const DeviceElements elements;
-  return elements;
-}
-
 class DeviceArrayKernel : public ArrayKernel {
  public:
   explicit DeviceArrayKernel(const KernelConstruction& k)
-      : ArrayKernel(k, Elements(),
-                    k.attr<DType>("dtype") == DT_INT32 ? HostElementsOfGpu() : Elements()) {}
+      : ArrayKernel(k, ElementsOfGpu(),
+                    k.attr<DType>("dtype") == DT_INT32 ? HostElementsOfGpu() : ElementsOfGpu()) {}
 };
 
 }  // namespace
+
+const ElementMemory& ElementsOfGpu() {
+  static const DeviceElements elements;
+  return elements;
+}
 
 void RegisterCuda(KernelRegistry* registry) {
   KernelDef array{.op = "TensorArrayV3", .device = kGpu, .host_args = {"size", "handle"}};

@@ -1,6 +1,6 @@
 // What has no reference case, on a GPU against the CPU: variables and their updates, random
-// numbers, chains of elementwise ops, TensorArrays and stacks. The same graph runs once on each;
-// the results have the same bits. Where there is no GPU each test says why and is skipped.
+// numbers, chains of elementwise ops, TensorArrays, stacks and lists. The same graph runs once on
+// each; the results have the same bits. Where there is no GPU each test says why and is skipped.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -498,10 +498,64 @@ Values Stacks(OneDevice& device, DType dtype) {
   return a.Run();
 }
 
+Values Lists(OneDevice& device, DType dtype) {
+  Arrays a(device, dtype);
+  const Endpoint x = a.Feed({5, 6}), y = a.Feed({5, 6}), tall = a.Feed({3, 5, 6});
+  const Endpoint shape = device.Feed(Tensor::Vector<int32_t>({5, 6})),
+                 any = device.Feed(Tensor::Scalar<int32_t>(-1)),
+                 indices = device.Feed(Tensor::Vector<int32_t>({2, 0, 2}));
+  const Attrs of{{"element_dtype", dtype}};
+  const Attrs with_shape{{"element_dtype", dtype}, {"shape_type", DT_INT32}};
+  const auto stacked = [&](Endpoint list) {
+    a.FetchComputed(a.Add("TensorListStack", {list, shape}, of));
+  };
+  Endpoint list = a.Add("TensorListReserve", {shape, a.index[3]}, with_shape);
+  list = a.Add("TensorListSetItem", {list, a.index[1], a.Reversed(x)}, of);
+  list = a.Add("TensorListSetItem", {list, a.index[0], y}, of);
+  for (const int i : {1, 0, 2})  // the last one is zeros
+    a.FetchComputed(a.Add("TensorListGetItem", {list, a.index[static_cast<size_t>(i)], shape}, of));
+  a.FetchComputed(a.Add("TensorListGather", {list, indices, shape}, of));
+  stacked(list);
+  a.Fetch(a.Add("TensorListLength", {list}, {}));
+  a.Fetch(a.Add("TensorListElementShape", {list}, {{"shape_type", DT_INT32}}));
+  stacked(a.Add("TensorListResize", {list, a.index[2]}, {}));
+
+  Endpoint pushed = a.Add("EmptyTensorList", {shape, any}, with_shape);
+  pushed = a.Add("TensorListPushBack", {pushed, x}, of);
+  pushed = a.Add("TensorListPushBack", {pushed, a.Reversed(y)}, of);
+  const Endpoint popped = a.Add("TensorListPopBack", {pushed, shape}, of);
+  a.FetchComputed({popped.node, 1});
+  const Endpoint joined = a.Add(
+      "TensorListConcatV2", {pushed, any, device.Feed(Tensor::Vector<int64_t>({}))}, with_shape);
+  a.FetchComputed(joined);
+  a.Fetch({joined.node, 1});
+  const Attrs lists{{"T", DT_VARIANT}};
+  const Endpoint from = a.Add("TensorListFromTensor", {a.Reversed(tall), shape}, with_shape);
+  stacked(from);
+  stacked(a.Add("TensorListScatterIntoExistingList", {from, tall, indices}, of));
+  stacked(a.Add("TensorListScatterV2", {tall, indices, shape, a.index[3]}, with_shape));
+  stacked(a.Add("TensorListConcatLists", {pushed, popped}, of));
+  stacked(a.Add("ZerosLike", {from}, lists));
+  if (dtype != DT_BOOL)
+    stacked(a.Add("AddN", {from, list}, {{"N", int64_t{2}}, {"T", DT_VARIANT}}));
+  const Endpoint split =
+      a.Add("TensorListSplit", {x, any, device.Feed(Tensor::Vector<int64_t>({2, 3}))}, with_shape);
+  a.FetchComputed(a.Add("TensorListGetItem", {split, a.index[1], any}, of));
+
+  const Attrs held{{"output_types", std::vector<DType>{dtype}},
+                   {"output_shapes", std::vector<PartialShape>{PartialShape{5, 6}}}};
+  const Endpoint some =
+      a.Add("OptionalFromValue", {a.Reversed(x)}, {{"Toutput_types", std::vector<DType>{dtype}}});
+  a.FetchComputed(a.Add("OptionalGetValue", {some}, held));
+  a.Fetch(a.Add("OptionalHasValue", {some}, {}));
+  a.Fetch(a.Add("OptionalHasValue", {a.Add("OptionalNone", {}, {})}, {}));
+  return a.Run();
+}
+
 class GpuArrays : public ::testing::TestWithParam<DType> {};
 
 TEST_P(GpuArrays, HaveTheBitsOfTheCpus) {
-  for (const auto run : {ElementsOfArrays, RowsOfArrays, Stacks})
+  for (const auto run : {ElementsOfArrays, RowsOfArrays, Stacks, Lists})
     ExpectSameOnBoth([&](OneDevice& device) { return run(device, GetParam()); });
   SkipIfOnlyTheCpuRan();
 }
