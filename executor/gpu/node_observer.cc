@@ -52,7 +52,10 @@ void NodeObserver::Issued(const SegmentItem& item, std::span<const Tensor> outpu
   for (size_t i = 0; i < outputs.size(); ++i) {
     const Tensor& output = outputs[i];
     results.push_back(IsPlainData(output.dtype()) ? Unheld(output) : output);
-    if (!item.host_outputs[i]) touched.push_back({output.raw(), output.bytes()});
+    if (item.host_outputs[i]) continue;
+    // What a resource gives out it has had before; others may be reading it.
+    const bool there = item.keeps() && !output.unique();
+    (there ? reads : touched).push_back({output.raw(), output.bytes()});
   }
   KernelContext base;
   GpuLauncher::Begin(&base, outer, device_);
