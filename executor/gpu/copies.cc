@@ -12,6 +12,7 @@
 
 #include "base/free_list.h"
 #include "base/mutex.h"
+#include "executor/gpu/launcher.h"
 #include "executor/thread_pools.h"
 
 namespace monograph {
@@ -88,7 +89,7 @@ class CopyIn : public std::enable_shared_from_this<CopyIn> {
     run->kernel = shared_from_this();
     run->context = &context;
     run->done = std::move(done);
-    run->step = context.step_id();
+    run->step = GpuLauncher::Step(context);
     run->from = std::as_const(context).input(0);
     Start(run, /*launching=*/false);
   }

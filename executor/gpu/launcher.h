@@ -21,6 +21,10 @@ class GpuLauncher {
   static StepTrace* Trace(const KernelContext& outer) {
     return outer.cancel_ == nullptr ? nullptr : outer.cancel_->trace;
   }
+  // The step's number, for LaunchTask::step.
+  static uint64_t Step(const KernelContext& outer) {
+    return outer.cancel_ == nullptr ? outer.step_id() : outer.cancel_->step;
+  }
   // For kernels of `device` in the step of `outer`.
   static void Begin(KernelContext* context, const KernelContext& outer, GpuDevice& device) {
     context->resources_ = outer.resources_;
@@ -66,7 +70,7 @@ class PostedKernel : public AsyncKernel {
     run->kernel = this;
     run->context = &context;
     run->done = std::move(done);
-    run->step = context.step_id();
+    run->step = GpuLauncher::Step(context);
     device_.Post(run);
   }
 

@@ -17,6 +17,7 @@ Status TensorPlaces::Find(const std::vector<NodeId>& order) {
     }
   }
   for (const auto& [next, merge] : back_edges) merge_of_[next] = merge;
+  if (has_flow) FindLoopConstants();
   bool changed;
   do {
     changed = false;
@@ -36,6 +37,21 @@ Status TensorPlaces::Find(const std::vector<NodeId>& order) {
     node->host_outputs.assign(node->host_outputs.size(), true);
   }
   return Status();
+}
+
+// What a loop does not change and a node of the GPU reads is copied there once, before the loop.
+void TensorPlaces::FindLoopConstants() {
+  for (NodeId id = 0; id < graph_.num_nodes(); ++id) {
+    const PlacedNode& node = at(id);
+    for (size_t i = 0; i < graph_.inputs(id).size(); ++i) {
+      const NodeId enter = graph_.inputs(id)[i].node;
+      if (at(enter).flow != FlowOp::kEnter || node.gpu != at(enter).gpu || node.host_inputs[i] ||
+          node.flow != FlowOp::kNone || node.on_host ||
+          !graph_.attrs(enter).GetOr<bool>("is_constant", false))
+        continue;
+      for_gpu_.insert(enter);
+    }
+  }
 }
 
 // Returns whether a place has changed.
@@ -77,8 +93,10 @@ int32_t TensorPlaces::PlaceOfFlow(NodeId id, int32_t output) const {
       const auto merge = merge_of_.find(id);
       return merge == merge_of_.end() ? kHost : Of({merge->second, 0});
     }
-    case FlowOp::kSwitch:
     case FlowOp::kEnter:
+      if (for_gpu_.contains(id)) return at(id).gpu;
+      return Of(inputs[0]);
+    case FlowOp::kSwitch:
     case FlowOp::kExit:
       return Of(inputs[0]);
     case FlowOp::kLoopCond:

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "base/status.h"
@@ -53,6 +54,7 @@ class TensorPlaces {
  private:
   PlacedNode& at(NodeId id) const { return *nodes_[static_cast<size_t>(id)]; }
   NodeId linked_send(NodeId id) const { return linked_sends_[static_cast<size_t>(id)]; }
+  void FindLoopConstants();
   bool PlaceOutputs(NodeId id);
   int32_t PlaceOfFlow(NodeId id, int32_t output) const;
 
@@ -60,6 +62,7 @@ class TensorPlaces {
   const std::vector<NodeId>& linked_sends_;
   const std::vector<PlacedNode*> nodes_;
   std::unordered_map<NodeId, NodeId> merge_of_;  // by NextIteration
+  std::unordered_set<NodeId> for_gpu_;           // Enters of what lies on their GPU in the loop
 };
 
 }  // namespace monograph

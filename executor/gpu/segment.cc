@@ -55,7 +55,7 @@ class SegmentImpl : public Segment {
     run->segment = this;
     run->context = &context;
     run->done = std::move(done);
-    run->step = context.step_id();
+    run->step = GpuLauncher::Step(context);
     run->order = spec_.order;
     const uint64_t life = run->life.fetch_add(1) + 1;
     const bool open = context.OnCancel([run, life] { run->cancelled.store(life); });

@@ -1,6 +1,7 @@
 // CancelSlot: where an asynchronous kernel leaves what to do when its step is aborted. Thread-safe.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 
 #include "base/mutex.h"
@@ -10,7 +11,10 @@ namespace monograph {
 class StepTrace;
 
 struct CancelSlot {
-  StepTrace* trace = nullptr;  // of a traced step, for kernels that run other nodes
+  // For kernels that run other nodes: of a traced step; and the step's number, in which
+  // KernelContext::step_id has the iteration, too.
+  StepTrace* trace = nullptr;
+  uint64_t step = 0;
   Mutex mutex;
   std::function<void()> callback MG_GUARDED_BY(mutex);
   bool cancelled MG_GUARDED_BY(mutex) = false;

@@ -102,6 +102,7 @@ void NodeRunner::ComputeAsync(const PlanNode& node, AsyncFrame& frame, Done done
   frame.strings.Begin(plan_.memory.get());
   frame.context.strings_ = node.strings ? &frame.strings : nullptr;
   frame.cancel.trace = trace_;
+  frame.cancel.step = step_number_;
   frame.start_ns = trace_ == nullptr ? 0 : TraceClockNs();
   node.kernel->AsAsync()->ComputeAsync(frame.context, std::move(done));
 }

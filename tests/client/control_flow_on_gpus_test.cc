@@ -216,16 +216,24 @@ TEST_F(ControlFlowOnGpus, EachIterationDrawsOtherNumbers) {
       4);
 }
 
-// A counter and its limit are on the host, and what the loop carries is on the GPU: an iteration
-// waits for no GPU, and copies nothing.
+// A counter and its limit are on the host, what the loop carries is on the GPU, and what it does
+// not change is brought there before it begins: an iteration waits for no GPU, and copies nothing.
 TEST_F(ControlFlowOnGpus, AnIterationCopiesNothing) {
   const auto copies = [](int32_t iterations) {
     Program p;
     const Scope s = p.root.WithDevice(kGpu0);
-    p.fetches = {Iterate(s, Const(s, Numbers({64}, 0.0f)), iterations)};
+    const Output fed = Placeholder(s, DT_FLOAT, {64}), limit = Placeholder(s, DT_INT32, {});
+    const Outputs end = While(
+        s, {Const(s, int32_t{0}), Const(s, Numbers({64}, 0.0f))},
+        [&](const Scope& in, const Outputs& v) { return Less(in, v[0], limit); },
+        [&](const Scope& in, const Outputs& v) {
+          return Outputs{Add(in, v[0], Const(in, int32_t{1})), Mul(in, Tanh(in, v[1]), fed)};
+        });
+    p.fetches = {end[1]};
     const Status opened = p.Open();
     EXPECT_TRUE(opened.ok()) << opened;
-    EXPECT_TRUE(opened.ok() && p.Run().ok());
+    EXPECT_TRUE(opened.ok() &&
+                p.Run({{fed, Numbers({64}, 0.5f)}, {limit, Tensor::Scalar(iterations)}}).ok());
     return FakeDrivers()[0]->counts().copies;
   };
   fake_gpus.replay = false;  // a graph's inputs are copied to its own place
