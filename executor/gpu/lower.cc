@@ -175,6 +175,12 @@ class Lowering {
     if (!node.launched || cpu_.type.empty() || graph_.op(id).stateful() ||
         !FindTaskKernel(graph_, id, kCpu, options_).ok())
       return false;
+    bool variants = false;  // which may hold tensors in the GPU's memory
+    for (const Endpoint& e : graph_.inputs(id))
+      variants = variants || graph_.dtype(e) == DT_VARIANT;
+    for (int32_t i = 0; i < graph_.num_outputs(id); ++i)
+      variants = variants || graph_.dtype({id, i}) == DT_VARIANT;
+    if (variants) return false;
     if (node.host_only()) return true;
     const auto is_small = [&](Endpoint e) {
       const PartialShape& shape = graph_.shape(e);

@@ -46,7 +46,7 @@ std::vector<SegmentRange> MakeRanges(const SegmentSpec& spec) {
   }
   std::vector<SegmentRange> ranges;
   for (const ReplayRange& range : PlanReplay(replay, options.min_replayed))
-    ranges.push_back({range, {}, {}});
+    ranges.push_back({range, {}, {}, {}});
 
   const auto range_of = [&](int32_t item) {
     return std::find_if(ranges.begin(), ranges.end(),

@@ -76,8 +76,8 @@ bool OnDevice(const KernelContext& c, DType dtype) {
   return HasDevice(c) && IsPlainData(dtype) && dtype != DT_INT32;
 }
 Result<Tensor> AllocateElement(KernelContext& c, DType dtype, const Shape& shape) {
-  if (HasDevice(c) && !OnDevice(c, dtype)) return Tensor::Allocate(dtype, shape, HostAllocator());
-  return c.AllocateTemp(dtype, shape);
+  if (!HasDevice(c)) return c.AllocateTemp(dtype, shape);
+  return Tensor::Allocate(dtype, shape, OnDevice(c, dtype) ? c.allocator() : HostAllocator());
 }
 
 }  // namespace

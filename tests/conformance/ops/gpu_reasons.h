@@ -402,8 +402,7 @@ inline const std::map<std::string, std::string>& WithoutGpuKernel() {
 // one for GPUs.
 inline std::string WithoutGpuKernelOf(const std::string& op, DType dtype) {
   const bool scatters = op == "ResourceScatterAdd" || op == "ResourceScatterSub";
-  return dtype == DT_STRING    ? "strings live in host memory"
-         : dtype == DT_VARIANT ? "lists of tensors live in host memory"
+  return dtype == DT_STRING ? "strings live in host memory"
          : IsComplex(dtype) || StoredAs(dtype) != dtype
              ? "numbers that only borrowed ops compute with stay in host memory"
          : scatters && IsInteger(dtype) && dtype != DT_INT32 && dtype != DT_INT64
