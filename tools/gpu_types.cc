@@ -279,6 +279,8 @@ constexpr OnGpus kOnGpus[] = {
     {"TruncatedNormal", "dtype: floats; T: int32 int64"},
     {"Unique", "T: floats ints uints bool; out_idx: int32 int64"},
     {"Unpack", "T: floats ints uints bool"},
+    {"UnsortedSegmentSum",
+     "T: floats int32 int64; Tindices: int32 int64; Tnumsegments: int32 int64"},
     {"VarHandleOp", "dtype: any"},
     {"VarIsInitializedOp", "fixed"},
     {"Variable", "dtype: any"},
