@@ -96,7 +96,9 @@ void GpuMembers::Retire() {
 // kernel there. A kernel of another communicator may itself wait for a member that is gone, until
 // this thread aborts that communicator, too.
 void GpuMembers::Abort(std::shared_ptr<Connection> connection) {
-  if (!device_.health().ok()) {
+  // Not health(): a device may count as lost whose context lives, and then what is enqueued goes on
+  // until it is aborted.
+  if (device_.driver().lost()) {
     connection->communicator->Abandon();
     MutexLock lock(mutex_);
     connection->ended = true;
@@ -224,7 +226,10 @@ void GpuMembers::Launch(const MemberOperationPtr& operation) {
       Queue::kMembers, operation.get(), [] { return Status(); }, [](EventId, uint64_t) {});
   if (!status.ok()) {
     op.self = nullptr;
-    Passed(operation, device_.LoseTrack(status));
+    const Status lost = device_.LoseTrack(status);
+    // What is enqueued may wait for members that end now.
+    if (op.connection != nullptr) BreakOff(op.connection, lost, &op);
+    Passed(operation, lost);
   }
 }
 
