@@ -117,7 +117,9 @@ void GpuMembers::Abort(std::shared_ptr<Connection> connection) {
                   MutexLock lock(self->mutex_);
                   connection->ended = true;
                 }
+                // The driver ends on the thread that ends the device, not later on this one.
                 connection = nullptr;
+                driver = nullptr;
                 MutexLock lock(self->mutex_);
                 --self->aborting_;
                 self->Wake();
