@@ -96,7 +96,9 @@ void GpuMembers::Retire() {
 // kernel there. A kernel of another communicator may itself wait for a member that is gone, until
 // this thread aborts that communicator, too.
 void GpuMembers::Abort(std::shared_ptr<Connection> connection) {
-  if (!device_.health().ok()) {
+  // Not health(): a device may count as lost whose context lives, and then what is enqueued goes on
+  // until it is aborted.
+  if (device_.driver().lost()) {
     connection->communicator->Abandon();
     MutexLock lock(mutex_);
     connection->ended = true;
@@ -115,7 +117,9 @@ void GpuMembers::Abort(std::shared_ptr<Connection> connection) {
                   MutexLock lock(self->mutex_);
                   connection->ended = true;
                 }
+                // The driver ends on the thread that ends the device, not later on this one.
                 connection = nullptr;
+                driver = nullptr;
                 MutexLock lock(self->mutex_);
                 --self->aborting_;
                 self->Wake();
@@ -224,7 +228,10 @@ void GpuMembers::Launch(const MemberOperationPtr& operation) {
       Queue::kMembers, operation.get(), [] { return Status(); }, [](EventId, uint64_t) {});
   if (!status.ok()) {
     op.self = nullptr;
-    Passed(operation, device_.LoseTrack(status));
+    const Status lost = device_.LoseTrack(status);
+    // What is enqueued may wait for members that end now.
+    if (op.connection != nullptr) BreakOff(op.connection, lost, &op);
+    Passed(operation, lost);
   }
 }
 

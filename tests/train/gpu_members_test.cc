@@ -1,22 +1,28 @@
 // Collectives of several GPUs of one process over NCCL: bits, order, and what hangs. Where there
-// are no two GPUs each test skips and says so. What hangs is made by the emulated NCCL alone
-// (tests/gpu/emulated/nccl.cc).
+// are no two GPUs each test skips and says so. What hangs and what fails is made by the emulated
+// libraries alone (tests/gpu/emulated).
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <memory>
+#include <set>
 
 #include "executor/gpu/plugin.h"
+#include "ops/softmax/softmax.h"
 #include "tests/client/collective_graphs.h"
 #include "tests/gpu/emulated/held_exchanges.h"
+#include "tests/gpu/emulated/injected_failures.h"
 
 namespace monograph::testing {
 namespace {
 
 using std::chrono::milliseconds;
+
+constexpr int kSystemError = 2;  // NCCL's
 
 emulated::HeldExchanges held("/tmp/monograph-held-" + std::to_string(getpid()));
 const int named =
@@ -38,12 +44,14 @@ class GpuMembers : public ::testing::Test {
     session_ = nullptr;
   }
 
-  std::unique_ptr<Session> Open(const Graph& graph, bool nccl = true) const {
+  std::unique_ptr<Session> Open(const Graph& graph, bool nccl = true,
+                                bool cuda_graphs = true) const {
     SessionOptions options;
     options.device_count = {{kCpu, 4}, {kGpu, count_}};
     options.inter_op_parallelism_threads = 2;
     options.intra_op_parallelism_threads = 2;
     options.gpu.nccl = nccl;
+    options.gpu.cuda_graphs = cuda_graphs;
     return Session::Local(graph, std::move(options)).value();
   }
   // Adds up one float of each, in groups of these.
@@ -156,6 +164,150 @@ TEST_F(GpuMembers, AStepThatIsAbortedInAnExchangeEndsAndTheNextOneRuns) {
   const auto values = Step();
   EXPECT_TRUE(values.ok()) << values.status();
 }
+
+// Steps of two GPUs with a collective between nodes that are replayed, in which one call of CUDA or
+// NCCL fails.
+enum class Phase { kConnects, kCaptures, kReplays, kConnectsAnew };
+constexpr const char* kPhases[] = {"Connects", "Captures", "Replays", "ConnectsAnew"};
+
+class GpuMembersFailures : public GpuMembers, public ::testing::WithParamInterface<Phase> {
+ protected:
+  static constexpr int kMembers = 2, kSteps = 7;
+
+  void SetUp() override {
+    GpuMembers::SetUp();
+    if (IsSkipped()) return;
+    if (!emulated_) GTEST_SKIP() << "only calls of the emulated libraries fail";
+    ASSERT_TRUE(failures_.Found());
+    x_ = Placeholder(root_, DT_FLOAT, {2, 6});
+    const CollectiveGroup group{
+        .size = kMembers, .key = 1, .members = Gpus(kMembers), .timeout_seconds = kTimeout};
+    for (int rank = 0; rank < kMembers; ++rank) {
+      const Scope place = root_.WithDevice(Gpu(rank));
+      Output y = Mul(place, x_, Const(place, static_cast<float>(rank + 1)));
+      for (int i = 0; i < 4; ++i) y = Softmax(place, y);
+      y = CollectiveReduce(place, y, group, 1);
+      for (int i = 0; i < 4; ++i) y = Softmax(place, y);
+      sums_.push_back(y);
+    }
+    ASSERT_TRUE(root_.ok()) << root_.status();
+    session_ = Open(graph_, /*nccl=*/true, /*cuda_graphs=*/false);
+    for (int step = 0; step < kSteps; ++step) expected_.push_back(Run(step).value());
+    ASSERT_FALSE(BitEqual(expected_[0][0], expected_[1][0]));
+  }
+  Result<std::vector<Tensor>> Run(int step) {
+    Tensor x = Tensor::Allocate(DT_FLOAT, {2, 6}).value();
+    for (int i = 0; i < 12; ++i)
+      x.data<float>()[i] = static_cast<float>(i % 5 + step) / static_cast<float>(i + 2);
+    return session_->Run({{x_, x}}, sums_);
+  }
+  void Expect(int step) {
+    const auto values = Run(step);
+    ASSERT_TRUE(values.ok()) << values.status();
+    ExpectRight(step, *values);
+  }
+  void ExpectRight(int step, const std::vector<Tensor>& values) {
+    for (size_t i = 0; i < values.size(); ++i)
+      EXPECT_TRUE(BitEqual(values[i], expected_[static_cast<size_t>(step)][i]))
+          << "GPU " << i << " in step " << step;
+  }
+  // Runs what comes before; returns the number of the step.
+  int Prepare(Phase phase) {
+    session_ = nullptr;
+    session_ = Open(graph_);
+    const int before = phase == Phase::kConnectsAnew ? 2 : static_cast<int>(phase);
+    for (int step = 0; step < before; ++step) Expect(step);
+    if (phase != Phase::kConnectsAnew) return before;
+    failures_.FailAt(1, kSystemError, "ncclGroupEnd");
+    EXPECT_FALSE(Run(before).ok());
+    failures_.Stop();
+    return before + 1;
+  }
+  // Lets each of `calls` fail.
+  void FailEach(Phase phase, int error, const std::string& only, emulated::FailingCalls calls);
+
+  static constexpr double kTimeout = 20;
+  emulated::InjectedFailures failures_;
+  std::vector<std::vector<Tensor>> expected_;  // by step, without CUDA graphs
+  std::set<std::string> failed_;               // names of calls
+};
+
+void GpuMembersFailures::FailEach(Phase phase, int error, const std::string& only,
+                                  emulated::FailingCalls calls) {
+  int failed = 0, ended = 0, lost = 0;
+  for (int64_t call = calls.first; !HasFailure(); call += calls.stride) {
+    const int step = Prepare(phase);
+    if (HasFailure()) break;
+    failures_.FailAt(call, error, only);
+    const auto begin = std::chrono::steady_clock::now();
+    Result<std::vector<Tensor>> values = Run(step);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    const std::string which = failures_.Failed();
+    failures_.Stop();
+    SCOPED_TRACE(which + ", call " + std::to_string(call) + " of a step that " +
+                 kPhases[static_cast<size_t>(phase)] + ", fails with " + std::to_string(error));
+    EXPECT_LT(took.count(), 2 * kTimeout);
+    failed_.insert(which);
+    failed += which.empty() ? 0 : 1;
+    ended += values.ok() ? 0 : 1;
+    if (values.ok()) {
+      ExpectRight(step, *values);
+    } else {
+      const std::string why = values.status().message();
+      const std::string name = which == "launch" ? "cudaLaunchKernelExC" : which;
+      bool says = false;
+      // NCCL calls CUDA, too, and says only that.
+      for (const std::string& part :
+           {name, std::string(" is lost"), std::string("no memory"),
+            std::string("no pinned host memory"), std::string("ncclUnhandledCudaError")})
+        says = says || why.find(part) != std::string::npos;
+      EXPECT_TRUE(!which.empty() && says) << values.status();
+    }
+    values = Aborted("given back");  // what it held is memory of the GPU's driver
+    // A loss may be noticed behind the step's end.
+    const auto next = Run(step + 1);
+    if (next.ok()) {
+      ExpectRight(step + 1, *next);
+    } else {
+      ++lost;
+      EXPECT_NE(next.status().message().find(" is lost"), std::string::npos) << next.status();
+      session_ = nullptr;
+      failures_.Restart();
+      session_ = Open(graph_);
+    }
+    Expect(step + 2);
+    if (which.empty()) break;
+  }
+  std::printf(
+      "failing calls: %d, collective that %s, %s with %d: %d steps failed, %d lost the GPU\n",
+      failed, kPhases[static_cast<size_t>(phase)], only.empty() ? "CUDA" : only.c_str(), error,
+      ended, lost);
+}
+
+TEST_P(GpuMembersFailures, OfOneCallEndTheStepByNameOrChangeNoBit) {
+  constexpr int kInvalidValue = 1, kNoMemory = 2, kLaunchFailure = 719;
+  const Phase phase = GetParam();
+  for (const int error : {kInvalidValue, kNoMemory, kLaunchFailure})
+    FailEach(phase, error, "", emulated::ChooseCalls(/*stride=*/31));
+  const bool joins = phase == Phase::kConnects || phase == Phase::kConnectsAnew;
+  constexpr int kRemoteError = 6;
+  for (const char* call : {"ncclGetUniqueId", "ncclCommInitRankConfig"}) {
+    FailEach(phase, kSystemError, call, emulated::ChooseCalls(1));
+    // A later part of the calls may have none.
+    EXPECT_TRUE(failed_.contains(call) == joins || emulated::ChooseCalls(1).first > 1) << call;
+  }
+  for (const char* call : {"ncclGroupStart", "ncclSend", "ncclRecv", "ncclGroupEnd"}) {
+    FailEach(phase, kSystemError, call, emulated::ChooseCalls(3));
+    EXPECT_TRUE(failed_.contains(call) || emulated::ChooseCalls(3).first > 1) << call;
+  }
+  // How often it is asked for depends on the time that things take.
+  for (const int error : {kSystemError, kRemoteError})
+    FailEach(phase, error, "ncclCommGetAsyncError", emulated::ChooseCalls(17));
+}
+INSTANTIATE_TEST_SUITE_P(Steps, GpuMembersFailures,
+                         ::testing::Values(Phase::kConnects, Phase::kCaptures, Phase::kReplays,
+                                           Phase::kConnectsAnew),
+                         [](const auto& of) { return kPhases[static_cast<size_t>(of.param)]; });
 
 // Two communicators of GPU 0 are ended beside each other, and joined anew.
 TEST_F(GpuMembers, TwoGroupsThatHangOnOneGpuAreEndedBesideEachOther) {

@@ -183,7 +183,7 @@ class NcclCommunicator : public Communicator {
   Status Together(EnqueueFn enqueue) {
     if (comm_ == nullptr) return Aborted("the communicator was aborted");
     if (pool_ != nullptr) MG_RETURN_IF_ERROR(Register());
-    MG_NCCL_RETURN_IF_ERROR(Nccl().group_start());
+    MG_RETURN_IF_ERROR(NcclStatus(Nccl().group_start(), "ncclGroupStart"));
     const Status status = enqueue();
     // Ends the group after a failure, too.
     const Status ended = Begun(Nccl().group_end(), "ncclGroupEnd");

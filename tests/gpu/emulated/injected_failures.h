@@ -5,7 +5,9 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <string>
 
 extern "C" {
@@ -29,8 +31,8 @@ class InjectedFailures {
   // Call number `call` from now on (1: the next one) fails with `error`, and no later one. It has
   // no effect. Codes that break a capture break that of the call's stream; 719
   // (cudaErrorLaunchFailure) loses the device. Polls (cudaEventQuery) are not counted, nor are
-  // cuDNN's descriptions. `only`: counted are calls of that name, of these, too, and `error` is a
-  // code of its library.
+  // cuDNN's descriptions and NCCL's calls. `only`: counted are calls of that name, of these, too,
+  // and `error` is a code of its library.
   void FailAt(int64_t call, int error, const std::string& only = "") {
     Function<decltype(MgEmulatedGpuFail)>("MgEmulatedGpuFail")(call, error, only.c_str());
   }
@@ -56,5 +58,24 @@ class InjectedFailures {
   }
   void* library_ = nullptr;
 };
+
+// Which calls of a step fail, one at a time: number `first`, and every `stride`-th behind it.
+struct FailingCalls {
+  int64_t first = 1;
+  int64_t stride = 1;
+};
+// A sample of one in `stride`, that MG_EMULATED_GPU_SEED chooses; with MG_FAILING_CALLS=K/N in the
+// environment part K of N of all (tests/campaigns/gpu_failures.py).
+inline FailingCalls ChooseCalls(int64_t stride) {
+  const char* text = std::getenv("MG_FAILING_CALLS");
+  if (text != nullptr) {
+    char* end = nullptr;
+    const int64_t part = std::strtoll(text, &end, 10);
+    const int64_t parts = *end == '/' ? std::strtoll(end + 1, nullptr, 10) : 1;
+    return {std::max<int64_t>(part, 1), std::max<int64_t>(parts, 1)};
+  }
+  const char* seed = std::getenv("MG_EMULATED_GPU_SEED");
+  return {1 + (seed == nullptr ? 0 : std::strtoll(seed, nullptr, 10)) % stride, stride};
+}
 
 }  // namespace monograph::emulated

@@ -398,13 +398,21 @@ ncclResult_t Check(const std::shared_ptr<Communicator>& communicator, const void
   return ncclSuccess;
 }
 
+// What a test wants of the call (injected_failures.h).
+ncclResult_t Injected(const char* call) {
+  const int wanted = emulated::NamedFailure(call);
+  return wanted == 0 ? ncclSuccess
+                     : Fail(static_cast<ncclResult_t>(wanted), std::string(call) + ": injected");
+}
+
 // Adds to the thread's group; where there is none, the call is one.
 template <typename Add>
 ncclResult_t Call(const void* data, size_t count, ncclDataType_t type, int peer, ncclComm_t handle,
                   cudaStream_t stream, const char* call, Add add) {
   ThreadGroup& group = thread_group;
   const std::shared_ptr<Communicator> communicator = Find(handle);
-  const ncclResult_t result = Check(communicator, data, count, type, peer, stream, call);
+  ncclResult_t result = Check(communicator, data, count, type, peer, stream, call);
+  if (result == ncclSuccess) result = Injected(call);
   if (result != ncclSuccess) {
     if (group.depth > 0 && group.error == ncclSuccess) group.error = result;
     return result;
@@ -432,6 +440,7 @@ const char* ncclGetLastError(ncclComm_t) { return last_error; }
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   if (id == nullptr) return Fail(ncclInvalidArgument, "ncclGetUniqueId: no place for it");
+  if (const ncclResult_t wanted = Injected("ncclGetUniqueId"); wanted != ncclSuccess) return wanted;
   std::random_device random;
   *id = {};
   for (size_t i = 0; i < kIdBytes; ++i) id->internal[i] = static_cast<char>('a' + random() % 26);
@@ -454,6 +463,8 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* made, int size, ncclUniqueId id,
     return Fail(ncclInvalidUsage, std::string(call) + "communicators that block are not emulated");
   if (strnlen(id.internal, sizeof id.internal) != kIdBytes)
     return Fail(ncclInvalidArgument, std::string(call) + "the id is not ncclGetUniqueId's");
+  if (const ncclResult_t wanted = Injected("ncclCommInitRankConfig"); wanted != ncclSuccess)
+    return wanted;
   int device = -1;
   if (cudaGetDevice(&device) != cudaSuccess || emulated::IsLost())
     return Fail(ncclUnhandledCudaError, std::string(call) + "no device");
@@ -471,6 +482,8 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t handle, ncclResult_t* state) {
   const std::shared_ptr<Communicator> communicator = Find(handle);
   if (communicator == nullptr || state == nullptr)
     return Fail(ncclInvalidArgument, "ncclCommGetAsyncError: no such communicator");
+  if (const ncclResult_t wanted = Injected("ncclCommGetAsyncError"); wanted != ncclSuccess)
+    return wanted;
   *state = communicator->state();
   return ncclSuccess;
 }
@@ -488,6 +501,7 @@ ncclResult_t ncclCommAbort(ncclComm_t handle) {
 }
 
 ncclResult_t ncclGroupStart() {
+  if (const ncclResult_t wanted = Injected("ncclGroupStart"); wanted != ncclSuccess) return wanted;
   ++thread_group.depth;
   return ncclSuccess;
 }
@@ -497,7 +511,8 @@ ncclResult_t ncclGroupEnd() {
   if (group.depth == 0) return Fail(ncclInvalidUsage, "ncclGroupEnd: no group has begun");
   if (--group.depth > 0) return ncclSuccess;
   auto groups = std::exchange(group.groups, {});
-  const ncclResult_t error = std::exchange(group.error, ncclSuccess);
+  ncclResult_t error = std::exchange(group.error, ncclSuccess);
+  if (error == ncclSuccess) error = Injected("ncclGroupEnd");
   return error != ncclSuccess ? error : Launch(std::move(groups));
 }
 

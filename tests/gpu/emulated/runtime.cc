@@ -434,9 +434,13 @@ cudaError_t Release(void* data, bool pinned, const char* call) {
   if (it == S().ranges.end() || (it->second.device < 0) != pinned)
     return Fail(cudaErrorInvalidValue, call, "no such allocation");
   const Range range = it->second;
-  std::set<cudaStream_t> all = S().streams;
-  all.insert(S().ending.begin(), S().ending.end());
-  Finish(lock, all);  // as CUDA does
+  std::set<cudaStream_t> users;  // that CUDA waits for
+  for (const auto& streams : {S().streams, S().ending}) {
+    for (cudaStream_t stream : streams) {
+      if (pinned || stream->device == range.device) users.insert(stream);
+    }
+  }
+  Finish(lock, users);
   S().used[range.device] -= range.bytes;
   S().ranges.erase(static_cast<std::byte*>(data));
   void* const mapped = static_cast<std::byte*>(data) - kAlign;
@@ -1036,6 +1040,7 @@ int64_t MgEmulatedProgrammaticLaunches() {
 void MgEmulatedGpuRestart() {
   State& s = S();
   Lock lock(s.mutex);
+  s.lost = cudaErrorLaunchFailure;  // what runs ends
   for (cudaStream_t stream : s.streams) {
     stream->capture = nullptr;
     stream->queue.clear();
