@@ -156,6 +156,10 @@ class GpuCheck(unittest.TestCase):
         report = self.check('--part=ceilings', code=1)
         self.assertIn('- Launches, copies: copy to the GPU, 64 MiB: nothing is measured (1 times): gpu: nothing is measured: no libcublasLt.so.13', report)
 
+    def test_a_program_that_skips_all_its_tests_fails(self):
+        self.programs({'cuda_driver_test': 'echo "[  SKIPPED ] all tests: libcublasLt.so.13: no such file"'})
+        self.assertIn('[  SKIPPED ] all tests: libcublasLt.so.13', self.check('--part=tests', code=1))
+
     def test_a_listing_of_devices_that_hangs_ends_the_check_and_is_named(self):
         self.stub(self.bundle / 'bin' / 'monograph', 'sleep 1000')
         begun = time.monotonic()
