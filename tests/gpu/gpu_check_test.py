@@ -145,6 +145,21 @@ class GpuCheck(unittest.TestCase):
         self.assertIn('- training in float with programmatic dependent launch: has no programmatic dependent launch (1 times)', report)
         self.assertNotIn('without CUDA graphs: the bits', report)
 
+    def test_weights_that_were_not_written_are_not_compared(self):
+        self.stub(self.bundle / 'bin' / 'mnist_replica', f'[ ! -e {self.folder}/ran ] && touch {self.folder}/ran && exit 3' + PROGRAMS['mnist_replica'])
+        report = self.check('--part=bits', code=1)
+        self.assertIn('- float, with CUDA graphs: failed (exit 3), checksum none', report)
+        self.assertNotIn('differ', report)
+
+    def test_a_benchmark_that_measures_nothing_fails(self):
+        self.stub(self.bundle / 'bin' / 'gpu_bench', PROGRAMS['gpu_bench'] + '\n[ "$*" = --list ] || echo "gpu: nothing is measured: no libcublasLt.so.13"')
+        report = self.check('--part=ceilings', code=1)
+        self.assertIn('- Launches, copies: copy to the GPU, 64 MiB: nothing is measured (1 times): gpu: nothing is measured: no libcublasLt.so.13', report)
+
+    def test_a_program_that_skips_all_its_tests_fails(self):
+        self.programs({'cuda_driver_test': 'echo "[  SKIPPED ] all tests: libcublasLt.so.13: no such file"'})
+        self.assertIn('[  SKIPPED ] all tests: libcublasLt.so.13', self.check('--part=tests', code=1))
+
     def test_a_listing_of_devices_that_hangs_ends_the_check_and_is_named(self):
         self.stub(self.bundle / 'bin' / 'monograph', 'sleep 1000')
         begun = time.monotonic()
