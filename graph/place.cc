@@ -213,15 +213,15 @@ class Placer {
     node_types_.assign(requested_.size(), devices_.all_types());
     if (!options_.has_kernel) return Status();
     for (NodeId node = 0; node < graph_.num_nodes(); ++node) {
-      // The task that runs a call decides about its body. Transfers and arguments need no kernel,
-      // nor does what changes the flow of control.
-      if (IsCall(graph_, node) || graph_.op(node).name().starts_with('_') ||
-          graph_.op(node).flow() != FlowOp::kNone)
-        continue;
+      // The task that runs a call decides about its body. What changes the flow of control needs no
+      // kernel.
+      if (IsCall(graph_, node) || graph_.op(node).flow() != FlowOp::kNone) continue;
       TypeMask mask = 0;
       for (size_t type = 0; type < types.size(); ++type) {
         if (options_.has_kernel(graph_, node, types[type])) mask |= TypeMask{1} << type;
       }
+      // Nor do transfers and arguments.
+      if (mask == 0 && graph_.op(node).name().starts_with('_')) continue;
       if (mask == 0) return place::NoKernelError(graph_, node, devices_);
       node_types_[Index(node)] = mask;
     }

@@ -231,10 +231,9 @@ void Session::Impl::StartMaster() {
       if (form == nullptr) return gpu_kernels_.Find(op, type, graph.attrs(node)).ok();
       return gpu_kernels_.Find(op, type, HandleFormAttrs(graph, node)).ok();
     }
-    // An op without kernels is not refused here: it fails in the step that needs it. Structural
-    // ops, whose names begin with '_', have no kernels.
-    if (kernels.HasOp(op, type)) return true;
-    return op[0] == '_' || !kernels.HasOp(op);
+    // An op without kernels, as structural ones are, is not refused here: it fails in the step that
+    // needs it.
+    return kernels.HasOp(op, type) || !kernels.HasOp(op);
   };
   master.place.kernel_remark = [this](const Graph& graph, NodeId node) {
     return options_.tensorflow_random_streams && HasSeeds(graph.attrs(node))
