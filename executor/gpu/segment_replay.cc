@@ -42,7 +42,7 @@ std::vector<SegmentRange> MakeRanges(const SegmentSpec& spec) {
     const bool leaves = std::any_of(item.exits.begin(), item.exits.end(), [&](const auto& exit) {
       return spec.awaited_exits[exit.second];
     });
-    replay.push_back({options.replay && item.replayable, leaves});
+    replay.push_back({options.replay && spec.replay && item.replayable, leaves});
   }
   std::vector<SegmentRange> ranges;
   for (const ReplayRange& range : PlanReplay(replay, options.min_replayed))
