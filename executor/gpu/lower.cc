@@ -587,8 +587,6 @@ class Lowering {
     SegmentSpec& spec = made.spec;
     const NodeGroup& group = plan_.segments[index];
     spec.device = Gpu(group.device);
-    // With control flow, graphs in the emulated GPU have given wrong values: why is not known yet.
-    spec.replay = !has_flow();
     spec.order = static_cast<int32_t>(index);
     spec.what = LateNames(group);
     std::map<NodeId, uint32_t> item_of;

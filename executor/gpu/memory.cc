@@ -2,8 +2,9 @@
 // GpuMemory adds ticks, which say what segment may still use a freed block, and scripts: the first
 // run of a segment records its blocks (AllocateScripted), Close plans offsets in the arena from
 // their lifetimes (PlanMemory), and later runs get these addresses if they ask for the same sizes
-// in the same order (else the script is stale, and the pool serves them). Fixed addresses are what
-// keeps a captured graph valid from step to step.
+// in the same order and hold the same blocks between ranges (AtPoint); else the script is stale,
+// and the pool serves them. Fixed addresses are what keeps a captured graph valid from step to
+// step.
 #include "executor/gpu/memory.h"
 
 #include <algorithm>
@@ -122,6 +123,14 @@ void RegionPool::RemoveRegion(void* data) {
 
 // ---- GpuMemory
 
+std::vector<const void*> MemoryScript::Apart(int32_t first) const {
+  std::vector<const void*> blocks;
+  for (auto i = static_cast<size_t>(first); i < static_cast<size_t>(next_); ++i) {
+    if (entries_[i].apart) blocks.push_back(entries_[i].data);
+  }
+  return blocks;
+}
+
 // A block of the pool in which the planned blocks lie.
 struct GpuMemory::Arena {
   GpuMemory* memory = nullptr;
@@ -213,13 +222,15 @@ void* GpuMemory::AllocateScripted(MemoryScript* script, size_t bytes) {
     entry.live = entry.data != nullptr;
     return entry.data;
   }
-  if (index < script->entries_.size() && script->entries_[index].bytes == bytes) {
+  if (!script->stale_ && index < script->entries_.size() &&
+      script->entries_[index].bytes == bytes) {
     auto& entry = script->entries_[index];
     const bool vacant = std::none_of(
         entry.earlier.begin(), entry.earlier.end(),
         [&](int32_t other) { return script->entries_[static_cast<size_t>(other)].live; });
     if (!entry.apart && !entry.live && vacant) {
       entry.live = true;
+      script->held_ += MemoryScript::Token(index);
       arena_->memory->mutex_.AssertHeld();  // this memory's
       ++arena_->live;
       return arena_->data + entry.offset;
@@ -257,6 +268,7 @@ void GpuMemory::DeallocateLocked(void* data) {
         if (entry.offset != offset) break;
         if (entry.live) {
           entry.live = false;
+          script_->held_ -= MemoryScript::Token(static_cast<size_t>(*it));
           break;
         }
       }
@@ -326,6 +338,7 @@ bool GpuMemory::Open(MemoryScript* script) {
   MutexLock lock(mutex_);
   script->next_ = 0;
   script->tick_ = 0;
+  script->held_ = 0;
   script->stale_ = false;
   for (auto& entry : script->entries_) {
     entry.live = false;
@@ -353,6 +366,16 @@ bool GpuMemory::Open(MemoryScript* script) {
   script_ = script;
   launching_ = std::this_thread::get_id();
   return true;
+}
+
+void GpuMemory::AtPoint(MemoryScript* script, size_t point) {
+  MutexLock lock(mutex_);
+  if (!script->planned_) {
+    script->points_.push_back({.next = script->next_, .tick = script->tick_});
+    return;
+  }
+  const MemoryScript::Point& measured = script->points_[point];
+  if (script->next_ != measured.next || script->held_ != measured.held) script->stale_ = true;
 }
 
 void GpuMemory::DropArena(Arena* arena) {
@@ -391,6 +414,10 @@ void GpuMemory::Close(MemoryScript* script) {
       for (size_t i = 0; i < of.size(); ++i) {
         auto& entry = script->entries_[static_cast<size_t>(of[i])];
         entry.offset = plan.offsets[i];
+        for (MemoryScript::Point& point : script->points_) {
+          if (entry.birth < point.tick && point.tick <= entry.death)
+            point.held += MemoryScript::Token(static_cast<size_t>(of[i]));
+        }
         for (size_t j = 0; j < i; ++j) {
           if (plan.offsets[j] < plan.offsets[i] + blocks[i].bytes &&
               plan.offsets[i] < plan.offsets[j] + blocks[j].bytes)

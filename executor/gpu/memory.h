@@ -60,18 +60,23 @@ class RegionPool {
   size_t in_use_ = 0;
 };
 
-// The blocks that one segment takes, in order: measured in one run, planned for the next ones.
+// The blocks that one segment takes, in order: measured in one run, planned for the next ones. A
+// run that takes other blocks than the measured one, or holds them for another time, makes the
+// script stale: blocks of the plan could then overlap with what a graph has fixed. From there on
+// the run takes its memory from the pool.
 // Belongs to the launching thread.
 class MemoryScript {
  public:
   bool planned() const { return planned_; }
-  // A later run took other blocks than the one that was measured.
   bool stale() const { return stale_; }
+  void SetStale() { stale_ = true; }
   size_t bytes() const { return bytes_; }  // of the plan
   int32_t next() const { return next_; }
   // Continues with block `index`: behind the blocks of a replayed graph, which are not taken in
   // this run, or back at the first block of a capture that failed.
   void SkipTo(int32_t index) { next_ = index; }
+  // The blocks from `first` on, up to next(), that lie outside the arena.
+  std::vector<const void*> Apart(int32_t first) const;
 
  private:
   friend class GpuMemory;
@@ -84,8 +89,17 @@ class MemoryScript {
     void* data = nullptr;
     std::vector<int32_t> earlier;  // blocks that had some of this one's addresses before
   };
+  // A point between two ranges of the run: the next block, the tick, and the sum of Token over the
+  // blocks of the arena that are held there.
+  struct Point {
+    int32_t next = 0, tick = 0;
+    uint64_t held = 0;
+  };
+  static uint64_t Token(size_t index) { return (index + 1) * 0x9E3779B97F4A7C15; }
   std::vector<Entry> entries_;
   std::vector<int32_t> by_offset_;
+  std::vector<Point> points_;
+  uint64_t held_ = 0;  // in this run
   int32_t next_ = 0, tick_ = 0;
   bool planned_ = false, stale_ = false;
   size_t bytes_ = 0;
@@ -138,6 +152,8 @@ class GpuMemory : public Allocator {
   // False if there is no memory for the plan, or blocks are separate: then the run goes without.
   bool Open(MemoryScript* script);
   std::shared_ptr<Arena> arena() const { return arena_; }
+  // The run is between two ranges, `point` times before: notes that, or compares it.
+  void AtPoint(MemoryScript* script, size_t point);
   // Ends the run. After the first one the plan is made.
   void Close(MemoryScript* script);
   // The block that is at `data` now shall not be in the arena (measured runs).

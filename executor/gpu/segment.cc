@@ -108,6 +108,7 @@ class SegmentImpl : public Segment {
   void Keep(const SegmentItem& item, const SegmentRange& range, int32_t index, CapturedRange* keep);
   Status PassOn(KernelContext& outer, const SegmentItem& item, bool exits);
   Status Capture(KernelContext& outer, const SegmentRange& range, CapturedRange* captured);
+  bool HoldsAll(const CapturedRange& captured, int32_t first_block) const;
   Status LaunchFirst(KernelContext& outer, const SegmentRange& range, CapturedRange* captured);
   Status Replay(KernelContext& outer, const SegmentRange& range, CapturedRange* captured);
   Status Leave(KernelContext& outer, const SegmentRange& range, CapturedRange* captured, bool fill);
@@ -129,8 +130,9 @@ class SegmentImpl : public Segment {
   MemoryScript* script_ = nullptr;    // the open one
   MemoryScript* measured_ = nullptr;  // the same, in a run that measures
   SegmentVariant* variant_ = nullptr;
-  // In a run node by node: the tensors that a graph would hold, so that both take the same memory.
-  std::vector<Tensor> held_;
+  // In a run node by node: the tensors that a graph would hold, and those that its capture would,
+  // so that all take the same memory.
+  std::vector<Tensor> held_, entered_;
   CapturedRange once_;
   NodeObserver observer_;
 };
@@ -229,14 +231,16 @@ Status SegmentImpl::Enqueue(KernelContext& outer, Job* run) {
   measured_ = planned && measure ? script_ : nullptr;
   Status status = TakeEntries(variant, replay);
   for (size_t i = 0; i < ranges_.size() && status.ok(); ++i) {
+    if (planned) memory_.AtPoint(script_, i);
     if (!ranges_[i].replay) {
       status = RunItems(outer, ranges_[i], nullptr, run);
-    } else if (replay) {
+    } else if (replay && !script_->stale()) {
       status = RunRange(outer, variant, i);
     } else {
       status = RunOnce(outer, ranges_[i], run);
     }
   }
+  if (planned && status.ok()) memory_.AtPoint(script_, ranges_.size());
   held_.clear();
   once_.outputs.clear();  // of a run that failed
   measured_ = nullptr;
@@ -340,7 +344,14 @@ Status SegmentImpl::RunItems(KernelContext& outer, const SegmentRange& range, Ca
 Status SegmentImpl::RunOnce(KernelContext& outer, const SegmentRange& range, Job* run) {
   once_.outputs.assign(range.live_outs.size(), CapturedRange::Output());
   for (const SegmentRange::Kept& kept : range.kept_ins) held_.push_back(slots_[kept.slots[0]]);
-  MG_RETURN_IF_ERROR(RunItems(outer, range, &once_, run));
+  for (const auto& [slot, host] : range.live_ins) {
+    const void* const data = std::as_const(slots_[slot]).buffer().data();
+    if (!host && (memory_.InArena(data) || memory_.Owns(*script_, data)))
+      entered_.push_back(slots_[slot]);
+  }
+  const Status ran = RunItems(outer, range, &once_, run);
+  entered_.clear();
+  MG_RETURN_IF_ERROR(ran);
   MG_RETURN_IF_ERROR(Leave(outer, range, &once_, /*fill=*/false));
   for (CapturedRange::Output& held : once_.outputs) {
     if (held.owned) held_.push_back(std::move(held.tensor));
@@ -527,8 +538,6 @@ Status SegmentImpl::RunRange(KernelContext& outer, SegmentVariant& variant, size
 Status SegmentImpl::Capture(KernelContext& outer, const SegmentRange& range,
                             CapturedRange* captured) {
   MG_RETURN_IF_ERROR(captured->Begin(range, slots_, memory_.arena()));
-  std::vector<Tensor> before;
-  for (const auto& [slot, host] : range.live_ins) before.push_back(slots_[slot]);
   std::vector<std::pair<uint32_t, const void*>> filled;
   for (uint32_t slot = 0; slot < slots_.size(); ++slot) {
     if (slots_[slot].valid()) filled.emplace_back(slot, slots_[slot].buffer().data());
@@ -544,17 +553,17 @@ Status SegmentImpl::Capture(KernelContext& outer, const SegmentRange& range,
     LogWarning(what + " is not captured as a CUDA graph (" + failed.message() +
                "); its nodes are launched one by one");
     const Status restored = captured->RestoreVariables(failed);
+    if (restored.ok()) captured->GiveBack(slots_, variant_->staging);
     captured->Drop(*driver_);
     captured->off = true;
     named_ = !restored.ok();
     MG_RETURN_IF_ERROR(restored.WithContext(what));
-    for (size_t i = 0; i < before.size(); ++i) slots_[range.live_ins[i].first] = before[i];
     script_->SkipTo(first_block);
     return RunOnce(outer, range, nullptr);
   }
   ++device_.graph_counts().captures;
-  before.clear();
   captured->HoldPlaces(filled);
+  if (!captured->off && !HoldsAll(*captured, first_block)) script_->SetStale();
   MG_RETURN_IF_ERROR(Leave(outer, range, captured, /*fill=*/false));
   for (size_t i = 0; i < range.live_outs.size(); ++i) {
     CapturedRange::Output& held = captured->outputs[i];
@@ -563,6 +572,18 @@ Status SegmentImpl::Capture(KernelContext& outer, const SegmentRange& range,
   }
   if (captured->off) captured->Drop(*driver_);
   return Status();
+}
+
+// Whether the graph's blocks outside the arena are its own from run to run. One that is not was
+// planned for what outlives the run, and is used for something else now: others may get it.
+bool SegmentImpl::HoldsAll(const CapturedRange& captured, int32_t first_block) const {
+  if (script_->stale()) return false;
+  const std::vector<const void*> taken = script_->Apart(first_block);
+  return std::all_of(taken.begin(), taken.end(), [&](const void* data) {
+    return std::any_of(captured.outputs.begin(), captured.outputs.end(), [data](const auto& held) {
+      return held.owned && held.tensor.buffer().data() == data;
+    });
+  });
 }
 
 // Captures the range and launches the graph. After a failure nothing that was issued meanwhile has

@@ -52,7 +52,6 @@ struct SegmentItem {
 
 struct SegmentSpec {
   GpuDevice* device = nullptr;
-  bool replay = true;              // whether CUDA graphs may stand for its nodes
   int32_t order = 0;               // among the segments of a step that could be launched
   std::string what;                // names its nodes, for errors that belong to no single one
   std::vector<SegmentItem> items;  // in launch order

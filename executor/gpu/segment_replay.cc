@@ -42,7 +42,7 @@ std::vector<SegmentRange> MakeRanges(const SegmentSpec& spec) {
     const bool leaves = std::any_of(item.exits.begin(), item.exits.end(), [&](const auto& exit) {
       return spec.awaited_exits[exit.second];
     });
-    replay.push_back({options.replay && spec.replay && item.replayable, leaves});
+    replay.push_back({options.replay && item.replayable, leaves});
   }
   std::vector<SegmentRange> ranges;
   for (const ReplayRange& range : PlanReplay(replay, options.min_replayed))
@@ -107,6 +107,7 @@ std::vector<SegmentRange> MakeRanges(const SegmentSpec& spec) {
 Status CapturedRange::Begin(const SegmentRange& range, std::span<const Tensor> slots,
                             std::shared_ptr<GpuMemory::Arena> now) {
   inputs_.clear();
+  entered_.clear();
   variables_.clear();
   outputs.assign(range.live_outs.size(), Output());
   arena_ = std::move(now);
@@ -119,8 +120,13 @@ Status CapturedRange::Begin(const SegmentRange& range, std::span<const Tensor> s
       held.data = tensor.raw();
     }
     inputs_.push_back(std::move(held));
+    entered_.push_back({.tensor = tensor});
   }
   return Status();
+}
+
+void CapturedRange::GiveBack(std::span<Tensor> slots, std::span<const Tensor> staging) const {
+  for (size_t i = 0; i < inputs_.size(); ++i) slots[inputs_[i].slot] = View(entered_[i], staging);
 }
 
 void CapturedRange::HoldVariables(const SegmentItem& item, std::span<const Tensor> inputs,
@@ -143,9 +149,21 @@ void CapturedRange::HoldVariables(const SegmentItem& item, std::span<const Tenso
         ReaderLock lock(variable.mutex);
         known->data = variable.value.valid() ? variable.value.raw() : nullptr;
         known->shape = variable.value.shape();
+        LetGo(variable.value, static_cast<int32_t>(known - variables_.begin()));
       }
       HoldVariable(item, &*known);
     }
+  }
+}
+
+// What came in and views the value would keep the variable from being updated in place.
+void CapturedRange::LetGo(const Tensor& value, int32_t variable) {
+  for (Output& entered : entered_) {
+    if (!value.valid() || !entered.tensor.valid() || !(entered.tensor.buffer() == value.buffer()))
+      continue;
+    KeepView(entered.tensor, &entered);
+    entered.variable = variable;
+    entered.tensor.Reset();
   }
 }
 
@@ -180,6 +198,7 @@ Status CapturedRange::RestoreVariables(const Status& why) {
 }
 
 void CapturedRange::HoldPlaces(std::span<const std::pair<uint32_t, const void*>> filled) {
+  entered_.clear();
   for (Held& held : variables_) {
     const Variable& variable = *held.variable;
     ReaderLock lock(variable.mutex);
@@ -258,6 +277,7 @@ void CapturedRange::Drop(StreamDriver& driver) {
   graph = -1;
   arena_ = nullptr;
   inputs_.clear();
+  entered_.clear();
   variables_.clear();
   outputs.clear();
 }

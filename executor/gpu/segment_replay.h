@@ -55,12 +55,14 @@ class CapturedRange {
   // Begins a capture: holds what comes into the range.
   Status Begin(const SegmentRange& range, std::span<const Tensor> slots,
                std::shared_ptr<GpuMemory::Arena> now);
+  // After a capture that failed: gives the slots what came into the range.
+  void GiveBack(std::span<Tensor> slots, std::span<const Tensor> staging) const;
   // Holds the variables that a node is about to work on, and the value of one that it is about to
   // replace because others hold it, too.
   void HoldVariables(const SegmentItem& item, std::span<const Tensor> inputs,
                      ResourceManager& resources);
-  // After the capture; `filled`: the slots that had a value before it, and where. A variable that
-  // did not stay in its place switches the range off.
+  // After the capture, lets go of what came in. `filled`: the slots that had a value before it, and
+  // where. A variable that did not stay in its place switches the range off.
   void HoldPlaces(std::span<const std::pair<uint32_t, const void*>> filled);
   // After a capture that failed, because of `why`, or a graph that could not be launched: gives
   // each variable the value that it had before. One that was replaced while nobody else held its
@@ -77,7 +79,7 @@ class CapturedRange {
   GraphId graph = -1;
   bool off = false;             // launched node by node
   int misses = 0;               // captures without a replay between
-  int32_t next_block = 0;       // of the script, behind the range
+  int32_t next_block = 0;       // of the memory script, behind the range
   std::vector<Output> outputs;  // by live-out
 
  private:
@@ -102,11 +104,13 @@ class CapturedRange {
     }
     std::vector<uint32_t> slots;  // that have its value when the range begins
   };
+  void LetGo(const Tensor& value, int32_t variable);
   static void HoldVariable(const SegmentItem& item, Held* held);
   bool OnlyOurs(const Tensor& value, std::span<const uint32_t> held, std::span<Tensor> slots);
 
   std::shared_ptr<GpuMemory::Arena> arena_;
   std::vector<Input> inputs_;
+  std::vector<Output> entered_;  // by input, while it is captured
   std::vector<Held> variables_;
   std::vector<Output> spare_views_;
 };

@@ -85,8 +85,7 @@ class ControlFlowOnGpus : public ::testing::Test {
     for (const bool replay : {true, false}) {
       fake_gpus.replay = replay;
       const auto gpu = Values(build, kGpu0, steps);
-      EXPECT_GT(FakeDrivers()[0]->counts().kernels, 0);
-      EXPECT_EQ(FakeDrivers()[0]->counts().launches, 0) << "graphs wait for a finding";
+      EXPECT_EQ(FakeDrivers()[0]->counts().launches > 0, replay);
       ASSERT_EQ(gpu.size(), cpu.size());
       for (size_t step = 0; step < cpu.size(); ++step) {
         ASSERT_EQ(gpu[step].size(), cpu[step].size());
@@ -97,7 +96,7 @@ class ControlFlowOnGpus : public ::testing::Test {
       }
     }
   }
-  // x after so many iterations.
+  // x in so many iterations of a body that CUDA graphs replay.
   static Output Iterate(const Scope& s, const Output& x, int32_t iterations) {
     return While(
         s, {Const(s, int32_t{0}), x},
@@ -133,7 +132,7 @@ TEST_F(ControlFlowOnGpus, ARecurrentNetworkLearnsWithTheBitsOfTheCpu) {
       5);
 }
 
-// What an iteration leaves in a list stays, though the next ones run the same segment.
+// What an iteration leaves in a list stays, though the next ones replay the graph that made it.
 TEST_F(ControlFlowOnGpus, WhatIterationsLeaveBehindKeepsItsValue) {
   ExpectTheBitsOfTheCpu(
       [](const std::string& device, Program* p) {
