@@ -25,6 +25,9 @@ class Allocator {
   virtual void Deallocate(void* data, size_t bytes) noexcept = 0;
   // False: memory of a GPU, which the CPU may not touch.
   virtual bool on_host() const { return true; }
+  // For what outlives the step: the value of a variable, what a kernel keeps. Lives as long as
+  // this.
+  virtual Allocator* kept() { return this; }
 };
 
 // The process's pool for host tensors (base/pool_allocator.h): huge-page-advised, recycled, so that

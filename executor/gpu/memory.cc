@@ -207,9 +207,16 @@ void* GpuMemory::Allocate(size_t bytes) {
     return mine;
   }
   const bool launching = self == launching_;
-  if (launching && script_ != nullptr && !apart_) return AllocateScripted(script_, bytes);
+  if (launching && script_ != nullptr) return AllocateScripted(script_, bytes);
   uint64_t tick;
   return TakeLocked(bytes, kAnyTick, launching ? owner_ : nullptr, &tick);
+}
+
+void* GpuMemory::AllocateKept(size_t bytes) {
+  MutexLock lock(mutex_);
+  uint64_t tick;
+  return TakeLocked(bytes, kAnyTick, std::this_thread::get_id() == launching_ ? owner_ : nullptr,
+                    &tick);
 }
 
 void* GpuMemory::AllocateScripted(MemoryScript* script, size_t bytes) {
@@ -451,11 +458,6 @@ bool GpuMemory::Owns(const MemoryScript& script, const void* data) const {
   return std::any_of(script.entries_.begin(), script.entries_.end(), [&](const auto& entry) {
     return (script.planned_ ? entry.apart : entry.live) && entry.data == data;
   });
-}
-
-void GpuMemory::SetApart(bool apart) {
-  MutexLock lock(mutex_);
-  apart_ = apart;
 }
 
 void GpuMemory::SetOwner(const std::string* owner) {

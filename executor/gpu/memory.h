@@ -129,6 +129,8 @@ class GpuMemory : public Allocator {
   void* Allocate(size_t bytes) override;
   void Deallocate(void* data, size_t bytes) noexcept override;
   bool on_host() const override { return false; }
+  // No script plans what is taken from it.
+  Allocator* kept() override { return &kept_; }
 
   // For work on another queue, by any thread. `wait_tick`: the tick that the queue must wait for
   // before it uses the block; 0: none. Empty: there is no memory, or, if `busy`, none that is not
@@ -168,8 +170,6 @@ class GpuMemory : public Allocator {
   // nullptr: none. The string is of Intern.
   void SetOwner(const std::string* owner);
   const std::string* Intern(std::string name);
-  // While `apart` no script plans what the launching thread (which calls this) takes.
-  void SetApart(bool apart);
 
   // Who holds what: a line for each of the largest holders, and the totals.
   std::string Table(size_t lines = 12) const;
@@ -177,10 +177,23 @@ class GpuMemory : public Allocator {
   size_t limit() const { return options_.limit; }
 
  private:
+  class Kept : public Allocator {
+   public:
+    explicit Kept(GpuMemory* memory) : memory_(*memory) {}
+    std::string name() const override { return memory_.name(); }
+    void* Allocate(size_t bytes) override { return memory_.AllocateKept(bytes); }
+    void Deallocate(void* data, size_t bytes) noexcept override { memory_.Deallocate(data, bytes); }
+    bool on_host() const override { return false; }
+
+   private:
+    GpuMemory& memory_;
+  };
+
   GpuMemory(std::shared_ptr<StreamDriver> driver, Options options)
       : driver_(std::move(driver)), options_(std::move(options)) {}
   ~GpuMemory() override;
   void Release();
+  void* AllocateKept(size_t bytes);
   Buffer Adopt(void* data, size_t bytes);
   void* TakeLocked(size_t bytes, uint64_t usable, const std::string* owner, uint64_t* tick)
       MG_REQUIRES(mutex_);
@@ -190,6 +203,7 @@ class GpuMemory : public Allocator {
 
   const std::shared_ptr<StreamDriver> driver_;
   const Options options_;
+  Kept kept_{this};
   std::atomic<uint64_t> begun_{0}, ended_{0}, completed_{0};
   mutable Mutex mutex_;
   RegionPool pool_ MG_GUARDED_BY(mutex_);
@@ -200,7 +214,6 @@ class GpuMemory : public Allocator {
   // of this code's statics.
   MemoryScript* script_ MG_GUARDED_BY(mutex_) = nullptr;  // that is open
   const std::string* owner_ MG_GUARDED_BY(mutex_) = nullptr;
-  bool apart_ MG_GUARDED_BY(mutex_) = false;
   std::thread::id launching_ MG_GUARDED_BY(mutex_);
   // What the next Allocate of the thread returns.
   std::vector<std::pair<std::thread::id, void*>> adopted_ MG_GUARDED_BY(mutex_);

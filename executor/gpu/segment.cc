@@ -409,9 +409,8 @@ Status SegmentImpl::RunItem(KernelContext& outer, const SegmentItem& item, Captu
   const bool keeps = item.keeps();
   if (keeps) MG_RETURN_IF_ERROR(KeepInputs(item, inputs));
   observer_.Before(item, inputs);
-  memory_.SetApart(keeps);
+  if (keeps) GpuLauncher::UseMemory(&context, memory_.kept());
   const Status status = item.kernel->Compute(context);
-  memory_.SetApart(false);
   if (!status.ok()) return Fail(item, status);
   for (size_t i = 0; i < item.outputs.size(); ++i) {
     if (outputs_[i].dtype() == item.outputs[i]) continue;

@@ -31,7 +31,7 @@ class DeviceConstKernel : public Kernel {
     MutexLock lock(mutex_);
     if (!on_device_.valid()) {
       MG_ASSIGN_OR_RETURN(Tensor copy,
-                          Tensor::Allocate(value_.dtype(), value_.shape(), c.allocator()));
+                          Tensor::Allocate(value_.dtype(), value_.shape(), c.allocator()->kept()));
       MG_RETURN_IF_ERROR(Upload(c, static_cast<unsigned char*>(copy.raw())));
       on_device_ = std::move(copy);
     }

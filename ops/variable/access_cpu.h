@@ -112,7 +112,7 @@ class UpdateTarget {
     UpdateTarget target;
     target.value_ = value;
     if (long_update || !value->unique()) {
-      auto fresh = Tensor::Allocate(value->dtype(), value->shape(), c.allocator());
+      auto fresh = Tensor::Allocate(value->dtype(), value->shape(), c.allocator()->kept());
       if (!fresh.ok() && !value->unique()) return fresh.status();
       if (fresh.ok()) target.fresh_ = std::move(fresh).value();
     }

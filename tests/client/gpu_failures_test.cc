@@ -20,6 +20,7 @@
 #include "examples/models/mnist_cnn.h"
 #include "examples/models/resnet.h"
 #include "executor/gpu/plugin.h"
+#include "executor/worker/task_status.h"
 #include "ops/activation/activation.h"
 #include "ops/constant/constant.h"
 #include "ops/control/control.h"
@@ -88,6 +89,12 @@ class GpuFailures : public ::testing::Test {
       values_.push_back(Read().value());
       ASSERT_FALSE(BitEqual(values_[step][0], values_[step - 1][0])) << "nothing is learned";
     }
+    Open(/*cuda_graphs=*/true);
+    ExpectSteps(1, kCaptured);
+    EXPECT_GE(Task().cuda_graphs_captured, 1u);
+    EXPECT_EQ(Task().cuda_graphs_replayed, 0u);
+    ExpectSteps(kReplayed, kReplayed);
+    EXPECT_EQ(Task().cuda_graphs_replayed, Task().cuda_graphs_captured);
     session_ = nullptr;
   }
 
@@ -113,6 +120,7 @@ class GpuFailures : public ::testing::Test {
     MG_ASSIGN_OR_RETURN(auto got, session_->Run(feeds_, {loss_}, {train_}));
     return got[0];
   }
+  TaskStatus Task() { return session_->Tasks().value().at(0); }
   Result<std::vector<Tensor>> Read() { return session_->Run({}, variables_); }
 
   // Steps `from` to `to` of a session of which the steps before were right.
@@ -248,8 +256,7 @@ TEST_P(GpuFailuresOfEachCall, EndTheStepByNameOrChangeNoBit) {
 }
 INSTANTIATE_TEST_SUITE_P(Steps, GpuFailuresOfEachCall, ::testing::ValuesIn(Failures(kReplayed)));
 
-// A ResNet of two blocks, one with a projection, as ResNet-50's first stage has them. Its third
-// step still launches node by node.
+// A ResNet of two blocks, one with a projection, as ResNet-50's first stage has them.
 class GpuFailuresOfResNet : public GpuFailures, public ::testing::WithParamInterface<Failure> {};
 
 TEST_P(GpuFailuresOfResNet, EndTheStepByNameOrChangeNoBit) {
