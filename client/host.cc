@@ -8,8 +8,10 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "client/registries.h"
+#include "executor/gpu/plugin.h"
 #include "ops/rewrites/rewrites.h"
 #include "transport/control/host_port.h"
 
@@ -50,9 +52,15 @@ Result<std::unique_ptr<Server>> HostTask(const ClusterSpec& cluster, const std::
   server.worker.inter_op_parallelism_threads = options.inter_op_parallelism_threads;
   server.worker.intra_op_parallelism_threads = options.intra_op_parallelism_threads;
   server.worker.rewrite = RewriteForExecution;
+  bool gpus = false;
+  if (options.gpu.device_count != 0) {  // or nothing of CUDA is opened
+    MG_ASSIGN_OR_RETURN(const std::vector<GpuInfo> found, ListGpus());
+    gpus = !found.empty();
+  }
   MG_ASSIGN_OR_RETURN(
       server.worker.make_transport,
       ChooseTransport(options.transport, {.loopback = control::IsLoopback(server.host),
+                                          .gpus = gpus,
                                           .key = options.key,
                                           .bind_address = server.host,
                                           .advertised_host = address.host}));

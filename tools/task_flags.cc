@@ -74,6 +74,21 @@ void AddTransportFlags(Flags* flags, TransportOptions* options) {
   flags->Add("trusted_network", &options->trusted_network,
              "networks, such as 10.0.0.0/24, in which UCX may use TCP; whoever is in them can end "
              "this process, and read and change its tensors. Default: none");
+  flags->AddParsed(
+      "gpu_transfers",
+      [options](const std::string& text) -> Status {
+        if (text != "auto" && text != "direct" && text != "staged") {
+          return InvalidArgument("--gpu_transfers: must be auto, direct or staged, not '" + text +
+                                 "'");
+        }
+        options->gpu_transfers = text == "auto"     ? GpuTransfers::kAuto
+                                 : text == "direct" ? GpuTransfers::kDirect
+                                                    : GpuTransfers::kStaged;
+        return Status();
+      },
+      "how tensors in GPUs' memory go to other tasks: direct: UCX reads and writes that memory, "
+      "and tasks with GPUs that cannot do not meet; staged: by way of host memory; auto: direct "
+      "where both tasks can. Default: auto");
   flags->AddCheck([options] {
     return ParseNetworks(options->trusted_network).status().WithContext("--trusted_network");
   });

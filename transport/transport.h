@@ -44,6 +44,9 @@ struct Payload {
   Buffer buffer;
   size_t offset = 0;
   size_t bytes = 0;
+  // The buffer lies in a GPU's memory, where nothing writes to it any more. REQUIRES:
+  // TakesGpuMemory of the peer.
+  bool on_gpu = false;
 
   const void* data() const { return static_cast<const char*>(buffer.data()) + offset; }
 };
@@ -53,11 +56,13 @@ struct Payload {
 // data == nullptr drops the payload (done is then not called). `keep`, if given, is held as long as
 // the transport could still write there. That outlasts a `done` with Cancelled when the peer was
 // lost in the middle of a transfer: give it whenever the memory may be freed or used again after a
-// failure.
+// failure. In answer to OnGpuMessage `data` may lie in a GPU's memory that nothing else uses
+// (`on_gpu`).
 struct PayloadSink {
   void* data = nullptr;
   std::function<void(const Status&)> done;
   Buffer keep;
+  bool on_gpu = false;
 };
 
 class MessageHandler {
@@ -66,6 +71,10 @@ class MessageHandler {
   // A message with payload_bytes > 0 has arrived or been announced. `header` is valid during the
   // call.
   virtual PayloadSink OnMessage(std::string_view header, size_t payload_bytes) = 0;
+  // The same, of a message whose payload may land in a GPU's memory.
+  virtual PayloadSink OnGpuMessage(std::string_view header, size_t payload_bytes) {
+    return OnMessage(header, payload_bytes);
+  }
   // A message that is only a header, or whose payload the transport hands over by reference (within
   // one process, or of a task of this host): nobody may write to that.
   virtual void OnDelivered(std::string_view header, Payload payload) = 0;
@@ -113,6 +122,11 @@ class Transport {
   // is sent from now on goes by it, and may overtake what was sent before. InvalidArgument if the
   // address is that of another transport.
   virtual Status Reconnect(PeerId /*peer*/, std::string_view /*address*/) { return Status(); }
+  // Whether payloads to the peer may lie in a GPU's memory; those from it may land there then.
+  // UseGpuMemory, after Connect at both ends, lets them if this transport can. One that chooses a
+  // way for each peer decides by itself.
+  virtual bool TakesGpuMemory(PeerId /*peer*/) const { return false; }
+  virtual void UseGpuMemory(PeerId /*peer*/) {}
   // One line: lanes and expected speed: "shm(posix,cma) ~12 GB/s".
   virtual std::string Describe(PeerId peer) const = 0;
 

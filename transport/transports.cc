@@ -41,6 +41,7 @@ Status AddUcx(TransportOptions options, bool by_reference, LanesParts* parts) {
   offer.trusted = lanes.trusted;
   offer.addresses = lanes.addresses;
   std::tie(offer.ucx_major, offer.ucx_minor) = UcxVersion();
+  offer.gpu_memory = offer.gpus && lanes.gpu_memory;
   parts->ucx = [options = std::move(options), by_reference](MessageHandler* handler) {
     return MakeUcxTransport(options, handler, by_reference);
   };
@@ -69,6 +70,10 @@ Result<TransportFactory> ChooseTransport(TransportOptions options, const Transpo
     options.net_devices = "lo";
   LanesParts parts;
   parts.offer.host = HostNumber();
+  parts.offer.gpus = site.gpus;
+  parts.offer.gpu_direct = options.gpu_transfers == GpuTransfers::kDirect;
+  parts.offer.gpu_staged = options.gpu_transfers == GpuTransfers::kStaged;
+  if (!site.gpus) options.gpu_transfers = GpuTransfers::kStaged;  // nothing of CUDA for UCX
   const bool named = !options.lanes.empty(), excludes = options.lanes.starts_with('^');
   if (excludes) options.lanes.erase(0, 1);
   bool tls = false, reference = false;
@@ -88,6 +93,14 @@ Result<TransportFactory> ChooseTransport(TransportOptions options, const Transpo
     const Status status = AddUcx(options, by_reference, &parts);
     if (!status.ok() && (!tls || named)) return status;
     if (!status.ok()) LogWarning("no task shares memory with this one: " + status.message());
+  }
+  if (site.gpus && parts.offer.gpu_direct && !parts.offer.gpu_memory) {
+    return InvalidArgument("--gpu_transfers=direct, but " +
+                           (parts.ucx ? "UCX " + std::to_string(parts.offer.ucx_major) + "." +
+                                            std::to_string(parts.offer.ucx_minor) +
+                                            " does not know CUDA's memory here: it has the lanes " +
+                                            parts.offer.names
+                                      : "the data plane's lanes are without UCX"));
   }
   if (tls) MG_RETURN_IF_ERROR(AddTls(options, site, &parts));
   return TransportFactory([parts = std::move(parts)](MessageHandler* handler) {

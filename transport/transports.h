@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,6 +12,13 @@
 #include "transport/transport.h"
 
 namespace monograph {
+
+// How tensors in a GPU's memory go to other tasks, and come from there.
+enum class GpuTransfers : uint8_t {
+  kAuto,    // as kDirect where both tasks can, else as kStaged
+  kDirect,  // UCX reads and writes the GPU's memory; two tasks with GPUs that cannot do not meet
+  kStaged,  // by way of pinned host memory
+};
 
 struct TransportOptions {
   // UCX's lanes (UCX_TLS) and our own: "posix,cma", "rc", "tcp", "tls", ... Empty: shared memory,
@@ -27,6 +35,7 @@ struct TransportOptions {
   // Networks in which UCX may use TCP: {"10.0.0.0/24"}. Everyone in them, and every user of their
   // hosts, can then end this process, and read and change its tensors. Empty: UCX opens no port.
   std::vector<std::string> trusted_network = {};
+  GpuTransfers gpu_transfers = GpuTransfers::kAuto;
   // How long an idle progress thread spins before it sleeps.
   std::chrono::microseconds spin{50};
 };
@@ -35,6 +44,8 @@ struct TransportOptions {
 struct TransportSite {
   // Every task that it is to reach is on this machine, so that messages need not leave it.
   bool loopback = false;
+  // The task has GPUs.
+  bool gpus = false;
   // Tasks that share neither memory nor a trusted network meet by TLS with this key.
   std::optional<control::KeyRing> key = {};
   // Where it listens for them, and the name by which they find that. Empty: it dials only.

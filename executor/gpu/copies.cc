@@ -85,6 +85,11 @@ class CopyIn : public std::enable_shared_from_this<CopyIn> {
         inbound_(std::move(inbound)) {}
 
   void Begin(KernelContext& context, Done done) {
+    const Tensor& input = std::as_const(context).input(0);
+    if (may_be_there_ && to_.memory().Contains(input.raw())) {
+      context.set_output(0, input);
+      return done(to_.health().WithContext(*owner_));
+    }
     Record* run = records_.Take();
     run->kernel = shared_from_this();
     run->context = &context;
@@ -93,6 +98,8 @@ class CopyIn : public std::enable_shared_from_this<CopyIn> {
     run->from = std::as_const(context).input(0);
     Start(run, /*launching=*/false);
   }
+
+  void ArriveOnDevice() { may_be_there_ = true; }
 
   void Start(Record* run, bool launching) {
     if (const Status status = to_.health(); !status.ok()) return Fail(run, status);
@@ -229,6 +236,7 @@ class CopyIn : public std::enable_shared_from_this<CopyIn> {
   GpuDevice* const peer_;  // nullptr: the host
   const TensorReady ready_;
   const std::shared_ptr<Inbound> inbound_;
+  bool may_be_there_ = false;
   FreeList<Record> records_;
 };
 
@@ -242,6 +250,7 @@ class CopyInKernel : public AsyncKernel {
   void ComputeAsync(KernelContext& context, Done done) override {
     copy_->Begin(context, std::move(done));
   }
+  void ArriveOnDevice() { copy_->ArriveOnDevice(); }
 
  private:
   const std::shared_ptr<CopyIn> copy_;
@@ -266,20 +275,24 @@ class CopyToHost : public AsyncKernel {
     run->context = &context;
     run->done = std::move(done);
     run->from = std::as_const(context).input(0);
-    Result<Tensor> to = Tensor::Allocate(run->from.dtype(), run->from.shape(), &from_.pinned());
+    const bool stays = stays_ && run->from.bytes() >= kLeastGpuTransfer;
+    Result<Tensor> to =
+        stays ? run->from : Tensor::Allocate(run->from.dtype(), run->from.shape(), &from_.pinned());
     if (!to.ok()) return Arrived(run, from_.Check(to.status()));
     run->to = std::move(to).value();
     const Status status = from_.IssueAndAwait(
         Queue::kToHost, run,
-        [this, run] {
+        [this, run, stays] {
           MG_RETURN_IF_ERROR(Await(ready_, from_, Queue::kToHost, from_));
-          if (run->from.bytes() == 0) return Status();
+          if (stays || run->from.bytes() == 0) return Status();
           return from_.driver().Copy(Queue::kToHost, run->to.raw(), std::as_const(run->from).raw(),
                                      run->from.bytes());
         },
         [](EventId, uint64_t) {});
     if (!status.ok()) Arrived(run, status);
   }
+
+  void LeaveOnDevice() { stays_ = true; }
 
   void Arrived(Record* run, const Status& status) {
     const Done done = std::move(run->done);
@@ -294,6 +307,7 @@ class CopyToHost : public AsyncKernel {
   GpuDevice& from_;
   const std::string* const what_;
   const TensorReady ready_;
+  bool stays_ = false;
   FreeList<Record> records_;
 };
 
@@ -365,6 +379,14 @@ std::unique_ptr<AsyncKernel> MakeCopyFromPeer(GpuDevice* to, const std::string* 
 std::unique_ptr<AsyncKernel> MakeCopyToHost(GpuDevice* from, const std::string* what,
                                             TensorReady ready) {
   return std::make_unique<CopyToHost>(from, what, std::move(ready));
+}
+
+void LeaveOnDevice(Kernel* copy_to_host) {
+  static_cast<CopyToHost*>(copy_to_host)->LeaveOnDevice();
+}
+
+void ArriveOnDevice(Kernel* copy_to_device) {
+  static_cast<CopyInKernel*>(copy_to_device)->ArriveOnDevice();
 }
 
 std::unique_ptr<AsyncKernel> MakeFence(GpuDevice* device, std::string what) {

@@ -4,6 +4,10 @@
 // A copy to a GPU is done, for the step, when it is issued: segments wait for its event. A copy to
 // the host is done when the tensor is there. All hold what they read and write until the device has
 // passed them.
+//
+// What other tasks read and write by themselves (Transport::TakesGpuMemory) is not copied: on its
+// way out a copy only waits until the tensor is made, and what has come in a GPU's memory is handed
+// on.
 #pragma once
 
 #include <atomic>
@@ -49,6 +53,14 @@ std::unique_ptr<AsyncKernel> MakeCopyFromPeer(GpuDevice* to, const std::string* 
                                               std::shared_ptr<Inbound> inbound);
 std::unique_ptr<AsyncKernel> MakeCopyToHost(GpuDevice* from, const std::string* what,
                                             TensorReady ready);
+// Smaller tensors go by way of the host all the same: a copy of theirs is over sooner than UCX has
+// told the other task of them. Not measured.
+inline constexpr size_t kLeastGpuTransfer = size_t{64} << 10;
+// For a kernel of MakeCopyToHost whose tensor goes to other tasks alone, which take it from the
+// device's memory. Before it runs.
+void LeaveOnDevice(Kernel* copy_to_host);
+// For one of MakeCopyToDevice whose tensor may lie in that device's memory already. Before it runs.
+void ArriveOnDevice(Kernel* copy_to_device);
 // Done when the device has finished the segments that were launched before. `what`: the last one's
 // nodes, for errors.
 std::unique_ptr<AsyncKernel> MakeFence(GpuDevice* device, std::string what);

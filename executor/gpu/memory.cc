@@ -339,6 +339,25 @@ Buffer GpuMemory::AllocateFor(size_t bytes, const std::string* owner, uint64_t* 
   return Adopt(data, bytes);
 }
 
+bool GpuMemory::Contains(const void* data) const {
+  MutexLock lock(mutex_);
+  const auto* const at = static_cast<const char*>(data);
+  auto block = pool_.blocks().upper_bound(const_cast<char*>(at));
+  if (block == pool_.blocks().begin()) return false;
+  --block;
+  return !block->second.free && at < block->first + block->second.bytes;
+}
+
+Buffer GpuMemory::AllocateIdle(size_t bytes, const std::string* owner) {
+  void* data = nullptr;
+  if (!options_.separate) {
+    MutexLock lock(mutex_);
+    uint64_t tick;
+    data = pool_.Take(bytes, completed(), owner, &tick);
+  }
+  return Adopt(data, bytes);
+}
+
 bool GpuMemory::Open(MemoryScript* script) {
   if (options_.separate) return false;
   std::shared_ptr<Arena> old;  // released after the lock: its deleter takes it

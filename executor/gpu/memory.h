@@ -136,6 +136,11 @@ class GpuMemory : public Allocator {
   // before it uses the block; 0: none. Empty: there is no memory, or, if `busy`, none that is not
   // used by the segment that is being launched.
   Buffer AllocateFor(size_t bytes, const std::string* owner, uint64_t* wait_tick, bool* busy);
+  // For somebody who knows no queue: a block of the memory that is there, and that no queue uses
+  // any more. Never waits for the driver.
+  Buffer AllocateIdle(size_t bytes, const std::string* owner);
+  // Whether it lies in a block that is in use.
+  bool Contains(const void* data) const;
   // A block that no script plans.
   Buffer AllocateApart(size_t bytes, const std::string* owner);
 

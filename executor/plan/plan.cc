@@ -15,7 +15,9 @@
 #include "base/hash.h"
 #include "base/pool_allocator.h"
 #include "executor/borrowed.h"
+#include "executor/gpu/gpu_device.h"
 #include "executor/gpu/lower.h"
+#include "executor/gpu/transfers.h"
 #include "executor/plan/flow_plan.h"
 #include "executor/plan/plan_data.h"
 #include "executor/plan/task_graph.h"
@@ -31,6 +33,10 @@ Plan::Plan(std::unique_ptr<PlanData> data) : data_(std::move(data)) {}
 Plan::~Plan() = default;
 std::span<const EdgeInfo> Plan::recv_edges() const { return data_->recv_edges; }
 std::span<const EdgeInfo> Plan::send_edges() const { return data_->send_edges; }
+const EdgeInfo* Plan::FindRecvEdge(int32_t id) const {
+  const int32_t index = data_->RecvIndex(id);
+  return index < 0 ? nullptr : &data_->recv_edges[static_cast<size_t>(index)];
+}
 int Plan::num_nodes() const { return data_->num_nodes; }
 // Relaxed: a counter.
 int64_t Plan::dropped_deliveries() const { return data_->dropped.load(std::memory_order_relaxed); }
@@ -42,8 +48,13 @@ class PlanCompiler {
   using MadeKernels = std::unordered_map<NodeId, std::unique_ptr<Kernel>>;
 
   // Takes kernels from `made` (may be null), by node; makes those of the other nodes.
-  PlanCompiler(const Graph& graph, const PlanOptions& options, MadeKernels* made)
-      : graph_(graph), options_(options), made_(made), plan_(std::make_unique<PlanData>()) {}
+  PlanCompiler(const Graph& graph, const PlanOptions& options, MadeKernels* made,
+               const GpuEdges* transfers = nullptr)
+      : graph_(graph),
+        options_(options),
+        made_(made),
+        transfers_(transfers),
+        plan_(std::make_unique<PlanData>()) {}
 
   Result<std::shared_ptr<const Plan>> Compile() {
     MG_RETURN_IF_ERROR(Order());
@@ -97,6 +108,15 @@ class PlanCompiler {
     edge.send_device = attrs.GetOr<std::string>("send_device", "");
     edge.recv_device = attrs.GetOr<std::string>("recv_device", "");
     if (edge.control) return edge;
+    if (transfers_ != nullptr) {
+      if (const auto transfer = transfers_->find(id); transfer != transfers_->end()) {
+        edge.gpu = transfer->second;
+        if (IsRecv(id)) {
+          edge.gpu_owner =
+              transfer->second->gpu()->memory().Intern("'" + edge.name + "' (came here)");
+        }
+      }
+    }
     edge.dtype = IsSend(id) ? graph_.dtype(graph_.inputs(id)[0]) : graph_.dtype({id, 0});
     edge.shape = IsSend(id) ? graph_.shape(graph_.inputs(id)[0])
                             : attrs.GetOr<PartialShape>("shape", graph_.shape({id, 0}));
@@ -653,6 +673,7 @@ class PlanCompiler {
   const Graph& graph_;
   const PlanOptions& options_;
   MadeKernels* const made_;
+  const GpuEdges* const transfers_;  // may be null
   std::unique_ptr<PlanData> plan_;
   std::vector<Item> items_;
   std::vector<std::vector<NodeId>> after_;  // by node: its successors
@@ -668,7 +689,8 @@ Result<std::shared_ptr<const Plan>> CompilePlan(const Graph& graph, const PlanOp
   MG_CHECK(options.kernels != nullptr && options.pools != nullptr && options.resources != nullptr);
   if (!HasGpuNodes(graph, options)) return PlanCompiler(graph, options, nullptr).Compile();
   MG_ASSIGN_OR_RETURN(LoweredGraph lowered, LowerGpuNodes(graph, options));
-  return PlanCompiler(lowered.graph, options, &lowered.kernels).Compile();
+  MG_ASSIGN_OR_RETURN(const GpuEdges transfers, FindGpuEdges(&lowered, options));
+  return PlanCompiler(lowered.graph, options, &lowered.kernels, &transfers).Compile();
 }
 
 }  // namespace monograph

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -29,9 +30,13 @@ struct EdgeInfo {
   PartialShape shape;
   int32_t priority = 0;  // smaller is more urgent
   bool control = false;
-  bool may_be_dead = false;              // DeadTensor() may come (executor/step/dead_tensor.h)
-  bool in_loop = false;                  // brings a tensor for each iteration of a loop
-  std::string name;                      // of the tensor: "conv1/Relu:0"
+  bool may_be_dead = false;  // DeadTensor() may come (executor/step/dead_tensor.h)
+  bool in_loop = false;      // brings a tensor for each iteration of a loop
+  std::string name;          // of the tensor: "conv1/Relu:0"
+  // The GPU in whose memory the tensor may leave, or come; nullptr: it is in host memory. Where it
+  // comes, the owner that the memory is taken for.
+  Device* gpu = nullptr;
+  const std::string* gpu_owner = nullptr;
   std::string send_device, recv_device;  // full names
 };
 
@@ -47,6 +52,9 @@ struct PlanOptions {
   std::shared_ptr<SessionTensors> session_tensors;  // nullptr: none are kept
   // DeviceInfo::link of the devices of the session, by full name; nullptr: none has one.
   const std::map<std::string, std::string>* links = nullptr;
+  // Whether a task that has this device takes tensors from GPUs' memory, and sends to it
+  // (Transport::TakesGpuMemory); empty: none does.
+  std::function<bool(const std::string& device)> takes_gpu_memory = {};
   // Whose nodes these are: sessions do not wait for each other's long kernels
   // (ThreadPools::Enqueue).
   uint64_t session = 0;
@@ -66,6 +74,7 @@ class Plan {
   // it is linked and costs nothing.
   std::span<const EdgeInfo> recv_edges() const;
   std::span<const EdgeInfo> send_edges() const;
+  const EdgeInfo* FindRecvEdge(int32_t id) const;  // nullptr: there is none
   int num_nodes() const;
   // Tensors that were dropped because their edge is unknown, came twice, or belongs to a step that
   // is over.

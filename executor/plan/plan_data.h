@@ -126,6 +126,11 @@ struct PlanData {
   std::vector<int32_t> recv_nodes;  // by recv edge
   std::vector<int32_t> recv_of_id;  // recv edge by id - first_recv_id, -1 if there is none
   int32_t first_recv_id = 0;
+  int32_t RecvIndex(int32_t id) const {
+    const int64_t offset = static_cast<int64_t>(id) - first_recv_id;
+    const bool known = offset >= 0 && offset < static_cast<int64_t>(recv_of_id.size());
+    return known ? recv_of_id[static_cast<size_t>(offset)] : -1;
+  }
   uint32_t num_slots = 0;
   uint32_t max_outputs = 0;
   std::vector<uint32_t> frame_outputs;  // by frame

@@ -232,9 +232,7 @@ std::vector<const EdgeInfo*> Step::Awaited() const {
 
 void Step::Deliver(int32_t edge_id, Tensor tensor, uint64_t iteration) {
   const PlanData& plan = plan_->data();
-  const int64_t offset = static_cast<int64_t>(edge_id) - plan.first_recv_id;
-  const bool known = offset >= 0 && offset < static_cast<int64_t>(plan.recv_of_id.size());
-  const int32_t index = known ? plan.recv_of_id[static_cast<size_t>(offset)] : -1;
+  const int32_t index = plan.RecvIndex(edge_id);
   if (index < 0 || !TryHold()) {
     plan.dropped.fetch_add(1, std::memory_order_relaxed);  // a counter
     return;

@@ -85,10 +85,11 @@ class Worker::Impl : public CollectiveHost {
   // ---- messages.cc
   // `iteration`, here and below: as StepSink::OnSend's.
   void SendTensor(WorkerSession& session, int peer, uint64_t step, int32_t edge,
-                  const Tensor& tensor, uint64_t iteration) MG_EXCLUDES(session.mutex);
-  // `tensor`: of a message of a tensor.
+                  const Tensor& tensor, uint64_t iteration, bool on_gpu = false)
+      MG_EXCLUDES(session.mutex);
+  // `tensor`: of a message of a tensor; `on_gpu`: as Payload's.
   void SendMessage(WorkerSession& session, int peer, StepMessage message,
-                   const Tensor* tensor = nullptr) MG_EXCLUDES(session.mutex);
+                   const Tensor* tensor = nullptr, bool on_gpu = false) MG_EXCLUDES(session.mutex);
   // A tensor for this process is here: for the client, or for a step.
   void Accept(WorkerSession& session, uint64_t step, int32_t edge, Tensor tensor,
               uint64_t iteration) MG_EXCLUDES(session.mutex);
@@ -105,7 +106,9 @@ class Worker::Impl : public CollectiveHost {
       MG_EXCLUDES(session.mutex);
   // The handler of a session's data plane, which calls the next two.
   std::unique_ptr<MessageHandler> MakePort(WorkerSession* session);
-  PayloadSink OnMessage(WorkerSession& session, std::string_view header, size_t payload_bytes);
+  // `for_gpus`: as Transport's OnGpuMessage.
+  PayloadSink OnMessage(WorkerSession& session, std::string_view header, size_t payload_bytes,
+                        bool for_gpus);
   void OnDelivered(WorkerSession& session, std::string_view header, Payload payload);
   Status SendCollective(uint64_t session, std::string_view task, StepMessage message,
                         Payload payload, Done done) override;
@@ -209,6 +212,9 @@ class Worker::Impl : public CollectiveHost {
   // malformed one fails.
   bool Receive(WorkerSession& session, std::string_view header, size_t payload_bytes,
                StepMessage* message);
+  // Memory for a tensor that only a GPU reads, in a step that runs; invalid: it comes to the host.
+  Tensor LandOnGpu(WorkerSession& session, const StepMessage& message, size_t payload_bytes)
+      MG_EXCLUDES(session.mutex);
   void Departed(Departure* departure, const Status& status);
   void Arrived(Arrival* arrival, const Status& status);
   void PartArrived(Arrival* arrival, const Status& status);

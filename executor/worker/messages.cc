@@ -4,6 +4,8 @@
 // header first (Receive). A tensor goes to the client here if it fetches it, else to its step, or
 // into the step's slot until its run-step has come (Accept, Deliver). What cannot be used is
 // counted and dropped.
+#include "executor/gpu/copies.h"
+#include "executor/gpu/gpu_device.h"
 #include "executor/step/dead_tensor.h"
 #include "executor/worker/impl.h"
 
@@ -62,21 +64,23 @@ void RegisteredGraph::OnSend(uint64_t step, const EdgeInfo& edge, Tensor tensor,
   if (peer == kSelf) {
     worker->Accept(*session, step, edge.id, std::move(tensor), iteration);
   } else {
-    worker->SendTensor(*session, peer, step, edge.id, tensor, iteration);
+    const bool on_gpu =
+        edge.gpu != nullptr && edge.gpu->gpu()->memory().Contains(std::as_const(tensor).raw());
+    worker->SendTensor(*session, peer, step, edge.id, tensor, iteration, on_gpu);
   }
 }
 
 void Worker::Impl::SendTensor(WorkerSession& session, int peer, uint64_t step, int32_t edge,
-                              const Tensor& tensor, uint64_t iteration) {
+                              const Tensor& tensor, uint64_t iteration, bool on_gpu) {
   StepMessage message;
   message.iteration = iteration;
   message.id = static_cast<uint32_t>(edge);
   message.step = step;
-  SendMessage(session, peer, std::move(message), &tensor);
+  SendMessage(session, peer, std::move(message), &tensor, on_gpu);
 }
 
 void Worker::Impl::SendMessage(WorkerSession& session, int peer, StepMessage message,
-                               const Tensor* tensor) {
+                               const Tensor* tensor, bool on_gpu) {
   const SessionPeer& target = session.peers[static_cast<size_t>(peer)];
   message.session = session.id;
   message.incarnation = target.incarnation;
@@ -86,6 +90,7 @@ void Worker::Impl::SendMessage(WorkerSession& session, int peer, StepMessage mes
   const size_t length = tensor == nullptr
                             ? EncodeStepMessage(message, header)
                             : EncodeTensor(std::move(message), *tensor, header, &payload);
+  payload.on_gpu = on_gpu;
   if (payload.bytes == 0) {  // the transport takes a header at once: nothing to await
     session.transport->Send(target.id, {header, length}, {}, nullptr);
     return;
@@ -187,7 +192,10 @@ class Worker::Impl::Port : public MessageHandler {
  public:
   Port(Impl* worker, WorkerSession* session) : worker_(worker), session_(session) {}
   PayloadSink OnMessage(std::string_view header, size_t payload_bytes) override {
-    return worker_->OnMessage(*session_, header, payload_bytes);
+    return worker_->OnMessage(*session_, header, payload_bytes, /*for_gpus=*/false);
+  }
+  PayloadSink OnGpuMessage(std::string_view header, size_t payload_bytes) override {
+    return worker_->OnMessage(*session_, header, payload_bytes, /*for_gpus=*/true);
   }
   void OnDelivered(std::string_view header, Payload payload) override {
     worker_->OnDelivered(*session_, header, std::move(payload));
@@ -228,7 +236,7 @@ bool Worker::Impl::Receive(WorkerSession& session, std::string_view header, size
 }
 
 PayloadSink Worker::Impl::OnMessage(WorkerSession& session, std::string_view header,
-                                    size_t payload_bytes) {
+                                    size_t payload_bytes, bool for_gpus) {
   StepMessage message;
   if (!Receive(session, header, payload_bytes, &message)) return {};
   const MemoryHolder::Scope memory(session.memory.get());
@@ -246,9 +254,12 @@ PayloadSink Worker::Impl::OnMessage(WorkerSession& session, std::string_view hea
     CountDropped("a payload that belongs to no tensor");
     return {};
   }
+  Tensor landing = for_gpus ? LandOnGpu(session, message, payload_bytes) : Tensor();
+  const bool on_gpu = landing.valid();
   // Strings and handles arrive packed.
   Result<Tensor> tensor =
-      IsPlainData(message.dtype)
+      on_gpu ? std::move(landing)
+      : IsPlainData(message.dtype)
           ? Tensor::Allocate(message.dtype, message.shape)
           : Tensor::Allocate(DT_UINT8, Shape{static_cast<int64_t>(payload_bytes)});
   if (!tensor.ok()) {
@@ -268,7 +279,23 @@ PayloadSink Worker::Impl::OnMessage(WorkerSession& session, std::string_view hea
   arrival->tensor = std::move(tensor).value();
   return {arrival->tensor.raw(),
           [this, arrival](const Status& status) { Arrived(arrival, status); },
-          arrival->tensor.buffer()};
+          arrival->tensor.buffer(), on_gpu};
+}
+
+Tensor Worker::Impl::LandOnGpu(WorkerSession& session, const StepMessage& message,
+                               size_t payload_bytes) {
+  if (!IsPlainData(message.dtype) || payload_bytes < kLeastGpuTransfer) return Tensor();
+  std::shared_ptr<const Plan> plan;
+  {
+    MutexLock lock(session.mutex);
+    const StepSlot& slot = session.SlotOf(message.step);
+    if (!slot.Runs(message.step) || slot.graph == nullptr) return Tensor();
+    plan = slot.graph->plan;
+  }
+  const EdgeInfo* const edge = plan->FindRecvEdge(static_cast<int32_t>(message.id));
+  if (edge == nullptr || edge->gpu == nullptr) return Tensor();
+  Buffer memory = edge->gpu->gpu()->memory().AllocateIdle(payload_bytes, edge->gpu_owner);
+  return memory ? Tensor(message.dtype, message.shape, std::move(memory)) : Tensor();
 }
 
 void Worker::Impl::PartArrived(Arrival* arrival, const Status& status) {

@@ -329,6 +329,11 @@ Result<uint32_t> Worker::Impl::RegisterGraph(uint64_t id, Graph graph) {
   plan_options.random_streams = session->random_streams.get();
   plan_options.session_tensors = session->tensors;
   plan_options.links = &session->links;
+  plan_options.takes_gpu_memory = [&session](const std::string& name) {
+    const Result<DeviceName> device = DeviceName::Parse(name);
+    const SessionPeer* const peer = device.ok() ? session->PeerOf(device->TaskName()) : nullptr;
+    return peer != nullptr && session->transport->TakesGpuMemory(peer->id);
+  };
   plan_options.session = id;
   plan_options.memory = session->memory;
   std::vector<NodeId> inherited;

@@ -1,12 +1,18 @@
 // GPUs of two daemons, as if on two machines, that exchange tensors over NCCL: the code that calls
 // it, on an emulated library (tests/gpu/emulated). What becomes of a daemon that is killed, hangs,
-// or loses its GPU in the middle of an exchange.
+// or loses its GPU in the middle of an exchange. And what they send each other without collectives,
+// by UCX.
 #include <signal.h>
 #include <stdlib.h>
 
+#include <atomic>
+#include <fstream>
 #include <future>
+#include <optional>
 #include <span>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/client/collective_graphs.h"
@@ -186,6 +192,165 @@ TEST_F(GpuMembersOnCluster, AGpuThatIsLostInAnExchangeFailsTheStepAndHangsNone) 
   ExpectError(StepWith([this] { held_.LoseTheGpu(); }), Code::kUnavailable,
               {"the context of " + std::string(kSecondTask) + "/device:GPU:0 is lost"});
   EXPECT_EQ(Step().code(), Code::kUnavailable);
+}
+
+// Tensors that two daemons with a GPU each send each other and the client. Whether UCX knows CUDA's
+// memory depends on the UCX that runs: MONOGRAPH_TEST_UCX_KNOWS_CUDA=1 says that it has to
+// (tests/campaigns/ucx_of_pypi).
+class GpuTransfersOnCluster : public ::testing::Test {
+ protected:
+  static bool UcxKnowsCuda() { return getenv("MONOGRAPH_TEST_UCX_KNOWS_CUDA") != nullptr; }
+
+  void SetUp() override {
+    const std::string libraries = MG_EMULATED_GPU;
+    setenv("MONOGRAPH_CUDA_PLUGIN", (libraries + "/libmonograph_cuda.so").c_str(), 1);
+    setenv("LD_LIBRARY_PATH", (libraries + "/ucx:" + libraries + ":" + library_path_).c_str(), 1);
+    setenv("MG_EMULATED_GPUS", "2", 1);
+  }
+  void TearDown() override {
+    session_ = nullptr;
+    cluster_.reset();
+    for (const char* name :
+         {"CUDA_VISIBLE_DEVICES", "MONOGRAPH_CUDA_PLUGIN", "MG_EMULATED_GPU_LOG"})
+      unsetenv(name);
+    setenv("LD_LIBRARY_PATH", library_path_.c_str(), 1);
+  }
+  std::string LogOf(int task) const { return folder_.File("calls" + std::to_string(task)); }
+  void Start(int task) {
+    setenv("CUDA_VISIBLE_DEVICES", std::to_string(task).c_str(), 1);
+    setenv("MG_EMULATED_GPU_LOG", LogOf(task).c_str(), 1);
+    cluster_->Start("worker", task);
+  }
+  // The lines about the data plane.
+  std::string Connect() {
+    ::testing::internal::CaptureStderr();
+    session_ = cluster_->Connect(graph_);
+    return ::testing::internal::GetCapturedStderr();
+  }
+  std::string Open(const std::string& transfers) {
+    cluster_.emplace(ClusterOptions{
+        .ps = 0, .workers = 2, .flags = {"--gpu_transfers=" + transfers}, .start = false});
+    Start(0);
+    Start(1);
+    const Scope first = root_.WithDevice("/job:worker/task:0/device:GPU:0"),
+                second = root_.WithDevice("/job:worker/task:1/device:GPU:0");
+    x_ = Placeholder(root_.WithDevice("/job:worker/task:0/device:CPU:0"), DT_FLOAT, {kElements});
+    const Output twice = Add(first, x_, x_);
+    const Output four = Add(second, twice, twice);
+    six_ = Add(first, four, twice);
+    return Connect();
+  }
+  // 6 x, by way of both GPUs.
+  Status Step(int number) {
+    Tensor x = Tensor::Allocate(DT_FLOAT, Shape{kElements}).value();
+    for (int64_t i = 0; i < kElements; ++i)
+      x.data<float>()[i] = static_cast<float>((i + number) % 1000);
+    const auto values = session_->Run({{x_, x}}, {six_}, {}, {.timeout = kLimit});
+    if (!values.ok()) return values.status();
+    for (int64_t i = 0; i < kElements; ++i) {
+      const float is = std::as_const(values->at(0)).data<float>()[i];
+      if (is != 6 * x.data<float>()[i])
+        return Internal("element " + std::to_string(i) + " is " + std::to_string(is));
+    }
+    return Status();
+  }
+  void Steps() {
+    for (int step = 0; step < kSteps; ++step) {
+      const Status status = Step(step);
+      ASSERT_TRUE(status.ok()) << step << ": " << status;
+    }
+  }
+  // Ends the daemons, so that their logs are whole.
+  void End() {
+    session_ = nullptr;
+    for (const int task : {0, 1}) {
+      ChildProcess& daemon = cluster_->daemon("worker", task);
+      daemon.Signal(SIGTERM);
+      EXPECT_TRUE(daemon.Wait(kLimit).has_value());
+    }
+  }
+  // How often the executor of a task copied a whole tensor between pinned memory and its GPU.
+  int Copies(int task, const std::string& where) {
+    std::ifstream log(LogOf(task));
+    const std::string copy =
+        "cudaMemcpyAsync to the " + where + " " + std::to_string(4 * kElements);
+    int count = 0;
+    for (std::string line; std::getline(log, line);) count += line == copy ? 1 : 0;
+    return count;
+  }
+
+  static constexpr int64_t kElements = 100'003;
+  static constexpr int kSteps = 4;
+  const std::string library_path_ =
+      getenv("LD_LIBRARY_PATH") == nullptr ? "" : getenv("LD_LIBRARY_PATH");
+  TemporaryFolder folder_;
+  std::optional<TestCluster> cluster_;
+  Graph graph_ = NewGraph();
+  Scope root_{&graph_};
+  Output x_, six_;
+  std::unique_ptr<Session> session_;
+};
+
+TEST_F(GpuTransfersOnCluster, TensorsGoDirectlyWhereUcxKnowsCudaAndTheLineSaysSo) {
+  const std::string line = Open("auto");
+  EXPECT_NE(
+      line.find(UcxKnowsCuda() ? ", GPU memory directly" : ", GPU memory through the host (UCX 1."),
+      std::string::npos)
+      << line;
+  Steps();
+  End();
+  if (UcxKnowsCuda()) {
+    EXPECT_EQ(Copies(0, "host"), kSteps) << "to the client";
+    EXPECT_EQ(Copies(1, "host"), 0);
+    // What comes before its step has begun comes to the host.
+    EXPECT_LT(Copies(1, "device"), kSteps);
+  } else {
+    EXPECT_EQ(Copies(0, "host"), 2 * kSteps) << "to the other daemon and to the client";
+    EXPECT_EQ(Copies(1, "device"), kSteps);
+  }
+}
+
+TEST_F(GpuTransfersOnCluster, TheFlagForbidsIt) {
+  const std::string line = Open("staged");
+  EXPECT_NE(line.find(", GPU memory through the host (--gpu_transfers=staged)"), std::string::npos)
+      << line;
+  Steps();
+  End();
+  EXPECT_EQ(Copies(0, "host"), 2 * kSteps);
+}
+
+TEST_F(GpuTransfersOnCluster, TheFlagForcesItOrTheDaemonSaysWhyItCannotBe) {
+  if (UcxKnowsCuda()) {
+    Open("direct");
+    return Steps();
+  }
+  cluster_.emplace(
+      ClusterOptions{.ps = 0, .workers = 1, .flags = {"--gpu_transfers=direct"}, .start = false});
+  const std::string tasks = "--cluster=" + cluster_->json();
+  ChildProcess daemon({ExecutorPath(), tasks, "--job=worker", "--gpu_transfers=direct"});
+  const auto end = daemon.Wait(kLimit);
+  ASSERT_TRUE(end.has_value());
+  EXPECT_EQ(end->code, 1);
+  for (const char* part : {"--gpu_transfers=direct", "does not know CUDA's memory", "posix"})
+    EXPECT_NE(daemon.error().find(part), std::string::npos) << daemon.error();
+}
+
+TEST_F(GpuTransfersOnCluster, ADaemonThatIsKilledInTheMiddleIsNamedAndTheOtherGoesOn) {
+  Open("auto");
+  ASSERT_EQ(Step(0).ToString(), "OK");
+  std::atomic<int> steps{0};
+  auto running = std::async(std::launch::async, [&] {
+    Status status;
+    for (; status.ok() && steps < 10'000; ++steps) status = Step(steps);
+    return status;
+  });
+  while (steps < 3) std::this_thread::sleep_for(1ms);
+  cluster_->daemon("worker", 1).Signal(SIGKILL);
+  ASSERT_EQ(running.wait_for(kLimit), std::future_status::ready);
+  ExpectError(running.get(), Code::kUnavailable, {kSecondTask});
+  Start(1);
+  Connect();
+  Steps();
 }
 
 }  // namespace

@@ -88,6 +88,56 @@ TEST(LaneChoice, HostsOfOneRdmaNetworkUseIt) {
   EXPECT_EQ(Chosen(a, b), Way::kTls);
 }
 
+LanesOffer WithGpus(LanesOffer offer, bool ucx_knows_cuda) {
+  offer.gpus = true;
+  offer.gpu_memory = ucx_knows_cuda;
+  return offer;
+}
+
+// What both ends say of memory of GPUs.
+std::string GpuNote(const LanesOffer& a, const LanesOffer& b) {
+  const auto mine = ChooseLane(a, b), theirs = ChooseLane(b, a);
+  EXPECT_EQ(mine.status().code(), theirs.status().code());
+  if (!mine.ok()) return mine.status().message();
+  EXPECT_EQ(mine->gpu_note, theirs->gpu_note);
+  EXPECT_EQ(mine->gpu_memory, theirs->gpu_memory);
+  EXPECT_EQ(mine->gpu_memory, mine->gpu_note == "GPU memory directly");
+  return mine->gpu_note;
+}
+
+TEST(LaneChoice, MemoryOfGpusGoesDirectlyBetweenTasksWithGpusWhoseUcxKnowsCuda) {
+  const LanesOffer none = Task(7), knows = WithGpus(Task(7), true),
+                   lacks = WithGpus(Task(7), false);
+  EXPECT_EQ(GpuNote(none, none), "");
+  EXPECT_EQ(GpuNote(knows, knows), "GPU memory directly");
+  EXPECT_EQ(GpuNote(knows, none), "") << "which would not know what UCX sends it";
+  const std::string through = "GPU memory through the host (UCX 1.13 does not know CUDA's memory)";
+  EXPECT_EQ(GpuNote(knows, lacks), through);
+  EXPECT_EQ(GpuNote(lacks, lacks), through);
+  EXPECT_EQ(GpuNote(knows, WithGpus(Task(8), true)), "GPU memory through the host (tls)");
+  EXPECT_EQ(GpuNote(knows, WithGpus(Task(7, 2), true)), "GPU memory through the host (tls)");
+}
+
+TEST(LaneChoice, AFlagOfOneTaskForbidsOrForcesThatMemoryOfGpusGoesDirectly) {
+  const LanesOffer none = Task(7), knows = WithGpus(Task(7), true),
+                   lacks = WithGpus(Task(7), false);
+  LanesOffer staged = knows, direct = knows;
+  staged.gpu_staged = true;
+  direct.gpu_direct = true;
+  const std::string by_flag = "GPU memory through the host (--gpu_transfers=staged)";
+  EXPECT_EQ(GpuNote(knows, staged), by_flag);
+  EXPECT_EQ(GpuNote(staged, lacks), by_flag);
+  EXPECT_EQ(GpuNote(direct, knows), "GPU memory directly");
+  EXPECT_EQ(GpuNote(direct, none), "");
+  for (const LanesOffer& other : {staged, lacks, WithGpus(Task(8), true)}) {
+    const Status refused = ChooseLane(direct, other).status();
+    EXPECT_EQ(refused.code(), Code::kFailedPrecondition);
+    EXPECT_EQ(GpuNote(direct, other), refused.message());
+    EXPECT_NE(refused.message().find("--gpu_transfers=direct"), std::string::npos) << refused;
+  }
+  EXPECT_EQ(GpuNote(direct, Task(8)), "") << "a client of another host";
+}
+
 TEST(LaneChoice, OneOfTwoMustListenForTls) {
   LanesOffer client = Task(7);
   client.tls_listens = false;
@@ -145,11 +195,14 @@ TEST(LanesOffer, SurvivesItsEncodingAndNoDamageDoes) {
   LanesOffer offer = WithTcp(Task(7, 9), "10.0.0.1", "10.0.0.0/24");
   offer.addresses.push_back(Networks({"fd00::1/128"})[0]);
   offer.fabrics = {11, 12};
+  offer.gpus = offer.gpu_direct = true;
   const std::string bytes = EncodeLanesOffer(offer);
   const auto decoded = DecodeLanesOffer(bytes);
   ASSERT_TRUE(decoded.ok()) << decoded.status();
   EXPECT_EQ(EncodeLanesOffer(*decoded), bytes);
   EXPECT_EQ(decoded->addresses[1].ToString(), "fd00::1/128");
+  EXPECT_TRUE(decoded->gpus && decoded->gpu_direct);
+  EXPECT_FALSE(decoded->gpu_memory || decoded->gpu_staged);
   for (size_t length = 0; length < bytes.size(); ++length)
     EXPECT_EQ(DecodeLanesOffer(bytes.substr(0, length)).status().code(), Code::kInvalidArgument);
   EXPECT_FALSE(DecodeLanesOffer(bytes + "x").ok());

@@ -148,6 +148,12 @@ TEST_F(LanesTransport, RefusesLanesThatCannotBe) {
       << device;
   EXPECT_EQ(refused({.data_port = 4711}).code(), Code::kInvalidArgument) << "no key";
   EXPECT_TRUE(refused({.lanes = "^cma"}).ok());
+  const Status direct =
+      ChooseTransport({.lanes = "posix,cma", .gpu_transfers = GpuTransfers::kDirect},
+                      {.loopback = true, .gpus = true})
+          .status();
+  EXPECT_EQ(direct.code(), Code::kInvalidArgument) << "no lane for GPUs";
+  EXPECT_NE(direct.message().find("it has the lanes posix,cma"), std::string::npos) << direct;
 }
 
 }  // namespace

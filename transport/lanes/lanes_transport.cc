@@ -38,6 +38,7 @@ class LanesTransport : public Transport {
   void Disconnect(PeerId peer) override { At(peer)->Disconnect(Inner(peer)); }
   Result<std::string> Renew(PeerId lost) override;
   Status Reconnect(PeerId peer, std::string_view address) override;
+  bool TakesGpuMemory(PeerId peer) const override { return At(peer)->TakesGpuMemory(Inner(peer)); }
   std::string Describe(PeerId peer) const override;
   void Send(PeerId peer, std::string_view header, Payload payload, Done done) override {
     const uint32_t way = peer & 1;
@@ -113,7 +114,9 @@ class LanesTransport : public Transport {
   std::array<Way, 2> ways_;
   mutable Mutex mutex_;
   LanesOffer offer_ MG_GUARDED_BY(mutex_);
+  // LaneChoice's, of the peers that have any.
   std::unordered_map<PeerId, std::string> notes_ MG_GUARDED_BY(mutex_);
+  std::unordered_map<PeerId, std::string> gpu_notes_ MG_GUARDED_BY(mutex_);
 };
 
 Status LanesTransport::Start(const LanesParts& parts, MessageHandler* handler) {
@@ -168,10 +171,10 @@ Result<PeerId> LanesTransport::Connect(std::string_view address, std::string_vie
   if (inner >= kNobody) return ResourceExhausted(what + ": too many peers");
   const PeerId peer = inner << 1 | way;
   ways_[way].used.store(true, std::memory_order_relaxed);
-  if (!choice->note.empty()) {
-    MutexLock lock(mutex_);
-    notes_[peer] = choice->note;
-  }
+  if (choice->gpu_memory) owned_[way]->UseGpuMemory(inner);
+  MutexLock lock(mutex_);
+  if (!choice->note.empty()) notes_[peer] = choice->note;
+  if (!choice->gpu_note.empty()) gpu_notes_[peer] = choice->gpu_note;
   return peer;
 }
 
@@ -192,10 +195,13 @@ Status LanesTransport::Reconnect(PeerId peer, std::string_view address) {
 
 std::string LanesTransport::Describe(PeerId peer) const {
   std::string text = At(peer)->Describe(Inner(peer));
-  if ((peer & 1) == kUcx || text == "not connected") return text;
-  text = "tls 1.3";  // without addresses, so that peers of this way are told of in one line
+  if (text == "not connected") return text;
+  // Without addresses, so that peers of this way are told of in one line.
+  if ((peer & 1) == kTls) text = "tls 1.3";
   MutexLock lock(mutex_);
   if (const auto note = notes_.find(peer); note != notes_.end()) text += " (" + note->second + ")";
+  if (const auto note = gpu_notes_.find(peer); note != gpu_notes_.end())
+    text += ", " + note->second;
   return text;
 }
 

@@ -15,7 +15,8 @@ namespace {
 
 constexpr std::string_view kOfferMagic = "MGLN";
 constexpr uint8_t kOfferVersion = 1;
-constexpr uint8_t kSharedMemoryFlag = 1, kTlsListensFlag = 2;
+constexpr uint8_t kSharedMemoryFlag = 1, kTlsListensFlag = 2, kGpusFlag = 4, kGpuMemoryFlag = 8,
+                  kGpuDirectFlag = 16, kGpuStagedFlag = 32;
 
 uint32_t Checksum(std::string_view bytes) {
   return static_cast<uint32_t>(
@@ -75,14 +76,55 @@ std::string Text(const LanesOffer& offer) {
   return text.empty() ? "nothing" : text;
 }
 
+Result<LaneChoice> ChooseWay(const LanesOffer& mine, const LanesOffer& theirs) {
+  const bool same_host = mine.host != 0 && mine.host == theirs.host;
+  const bool ucx = !mine.ucx.empty() && !theirs.ucx.empty() && mine.ucx_major == theirs.ucx_major &&
+                   mine.ucx_minor == theirs.ucx_minor;
+  const bool both_share = mine.shared_memory && theirs.shared_memory;
+  const bool memory = same_host && both_share && mine.memory != 0 && mine.memory == theirs.memory;
+  if (ucx && memory) return LaneChoice{.way = LaneChoice::Way::kUcx};
+  // On one host a UCX that has shared memory would use it, and takes no TCP of its own host.
+  const bool apart = !same_host || (!mine.shared_memory && !theirs.shared_memory);
+  const bool network =
+      Share(mine.fabrics, theirs.fabrics) || (Trusts(mine, theirs) && Trusts(theirs, mine));
+  if (ucx && apart && network) return LaneChoice{.way = LaneChoice::Way::kUcx};
+  if (!mine.tls.empty() && !theirs.tls.empty() && (mine.tls_listens || theirs.tls_listens)) {
+    LaneChoice choice{.way = LaneChoice::Way::kTls};
+    if (same_host && both_share) {
+      choice.note = memory ? "same host, but another version of UCX"
+                           : "same host, but another user, container or security label";
+    }
+    return choice;
+  }
+  return FailedPrecondition(
+      "no lane leads there: this task offers " + Text(mine) + ", and it offers " + Text(theirs) +
+      (same_host ? ", and both are on one host" : "") +
+      "; tasks of one host share memory if one user runs them, others need a key (tls) or a "
+      "trusted network (tcp)");
+}
+
+// Why memory of GPUs goes through the host; empty: it need not.
+std::string WhyStaged(const LanesOffer& mine, const LanesOffer& theirs, LaneChoice::Way way) {
+  if (mine.gpu_staged || theirs.gpu_staged) return "--gpu_transfers=staged";
+  if (way == LaneChoice::Way::kTls) return "tls";
+  for (const LanesOffer* offer : {&mine, &theirs}) {
+    if (!offer->gpu_memory)
+      return "UCX " + std::to_string(offer->ucx_major) + "." + std::to_string(offer->ucx_minor) +
+             " does not know CUDA's memory";
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string EncodeLanesOffer(const LanesOffer& offer) {
   Encoder encoder;
   for (const char c : kOfferMagic) encoder.Put(c);
   encoder.Put(kOfferVersion);
-  encoder.Put(static_cast<uint8_t>((offer.shared_memory ? kSharedMemoryFlag : 0) |
-                                   (offer.tls_listens ? kTlsListensFlag : 0)));
+  encoder.Put(static_cast<uint8_t>(
+      (offer.shared_memory ? kSharedMemoryFlag : 0) | (offer.tls_listens ? kTlsListensFlag : 0) |
+      (offer.gpus ? kGpusFlag : 0) | (offer.gpu_memory ? kGpuMemoryFlag : 0) |
+      (offer.gpu_direct ? kGpuDirectFlag : 0) | (offer.gpu_staged ? kGpuStagedFlag : 0)));
   encoder.Put(offer.ucx_major);
   encoder.Put(offer.ucx_minor);
   encoder.Put(offer.host);
@@ -108,6 +150,10 @@ Result<LanesOffer> DecodeLanesOffer(std::string_view bytes) {
   const auto flags = decoder.Get<uint8_t>();
   offer.shared_memory = (flags & kSharedMemoryFlag) != 0;
   offer.tls_listens = (flags & kTlsListensFlag) != 0;
+  offer.gpus = (flags & kGpusFlag) != 0;
+  offer.gpu_memory = (flags & kGpuMemoryFlag) != 0;
+  offer.gpu_direct = (flags & kGpuDirectFlag) != 0;
+  offer.gpu_staged = (flags & kGpuStagedFlag) != 0;
   offer.ucx_major = decoder.Get<uint8_t>();
   offer.ucx_minor = decoder.Get<uint8_t>();
   offer.host = decoder.Get<uint64_t>();
@@ -129,30 +175,21 @@ Result<LanesOffer> DecodeLanesOffer(std::string_view bytes) {
 }
 
 Result<LaneChoice> ChooseLane(const LanesOffer& mine, const LanesOffer& theirs) {
-  const bool same_host = mine.host != 0 && mine.host == theirs.host;
-  const bool ucx = !mine.ucx.empty() && !theirs.ucx.empty() && mine.ucx_major == theirs.ucx_major &&
-                   mine.ucx_minor == theirs.ucx_minor;
-  const bool both_share = mine.shared_memory && theirs.shared_memory;
-  const bool memory = same_host && both_share && mine.memory != 0 && mine.memory == theirs.memory;
-  if (ucx && memory) return LaneChoice{.way = LaneChoice::Way::kUcx};
-  // On one host a UCX that has shared memory would use it, and takes no TCP of its own host.
-  const bool apart = !same_host || (!mine.shared_memory && !theirs.shared_memory);
-  const bool network =
-      Share(mine.fabrics, theirs.fabrics) || (Trusts(mine, theirs) && Trusts(theirs, mine));
-  if (ucx && apart && network) return LaneChoice{.way = LaneChoice::Way::kUcx};
-  if (!mine.tls.empty() && !theirs.tls.empty() && (mine.tls_listens || theirs.tls_listens)) {
-    LaneChoice choice{.way = LaneChoice::Way::kTls};
-    if (same_host && both_share) {
-      choice.note = memory ? "same host, but another version of UCX"
-                           : "same host, but another user, container or security label";
-    }
+  MG_ASSIGN_OR_RETURN(LaneChoice choice, ChooseWay(mine, theirs));
+  // UCX never ends a transfer from CUDA's memory to a UCX that does not know that (1.22).
+  if (!mine.gpus || !theirs.gpus) return choice;
+  const std::string why = WhyStaged(mine, theirs, choice.way);
+  if (why.empty()) {
+    choice.gpu_memory = true;
+    choice.gpu_note = "GPU memory directly";
     return choice;
   }
-  return FailedPrecondition(
-      "no lane leads there: this task offers " + Text(mine) + ", and it offers " + Text(theirs) +
-      (same_host ? ", and both are on one host" : "") +
-      "; tasks of one host share memory if one user runs them, others need a key (tls) or a "
-      "trusted network (tcp)");
+  choice.gpu_note = "GPU memory through the host (" + why + ")";
+  if (mine.gpu_direct || theirs.gpu_direct) {
+    return FailedPrecondition("--gpu_transfers=direct, but between these two tasks it would be: " +
+                              choice.gpu_note);
+  }
+  return choice;
 }
 
 }  // namespace monograph

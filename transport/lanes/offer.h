@@ -8,6 +8,8 @@
 //   bytes    = length:u32 byte[length]
 //   version  = 1
 //   flags      1: UCX would use shared memory   2: the TLS transport listens
+//              4: the task has GPUs             8: whose memory UCX reads and writes
+//             16: it has to (--gpu_transfers)  32: it may not
 //   host       names the host; 0: not known
 //   memory     MemorySpace(); 0: no other process shares memory with the task
 //   fabric     names a network of RDMA devices that the task is on
@@ -36,6 +38,8 @@ struct LanesOffer {
   uint64_t memory = 0;
   bool shared_memory = false;
   bool tls_listens = false;
+  bool gpus = false, gpu_memory = false;
+  bool gpu_direct = false, gpu_staged = false;  // GpuTransfers::kDirect, kStaged
   std::vector<uint64_t> fabrics;
   std::vector<IpNetwork> addresses, trusted;
   std::string names;
@@ -54,9 +58,14 @@ struct LaneChoice {
   Way way = Way::kUcx;
   // Why a slower way was taken than the place of the two tasks suggests; else empty.
   std::string note;
+  // UCX reads and writes the memory of the GPUs of both tasks.
+  bool gpu_memory = false;
+  // What becomes of that memory, and why; empty unless both have GPUs.
+  std::string gpu_note;
 };
 
-// FailedPrecondition that says what each side offers, if no way suits both.
+// FailedPrecondition that says what each side offers, if no way suits both, or why memory of GPUs
+// does not go directly though one of them insists.
 Result<LaneChoice> ChooseLane(const LanesOffer& mine, const LanesOffer& theirs);
 
 }  // namespace monograph

@@ -128,6 +128,8 @@ Result<UcxContext> SharedUcxContext(const TransportOptions& options) {
     const char* const value = getenv(name);
     key.push_back(value == nullptr ? "" : value);
   }
+  const bool staged = options.gpu_transfers == GpuTransfers::kStaged;
+  key.push_back(staged ? "staged" : "");
   key.insert(key.end(), options.trusted_network.begin(), options.trusted_network.end());
   MutexLock lock(mutex);
   if (const auto known = contexts->find(key); known != contexts->end()) return known->second;
@@ -138,6 +140,11 @@ Result<UcxContext> SharedUcxContext(const TransportOptions& options) {
   MG_ASSIGN_OR_RETURN(context.handle,
                       InitUcx(context.lanes.names, network ? context.lanes.net_devices : "",
                               context.lanes.shared_memory));
+  ucp_context_attr_t attr{};
+  attr.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES;
+  MG_RETURN_IF_ERROR(
+      FromUcx(ucp_context_query(context.handle, &attr), "asking UCX which memory it knows"));
+  context.lanes.gpu_memory = !staged && (attr.memory_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) != 0;
   return contexts->emplace(std::move(key), std::move(context)).first->second;
 }
 

@@ -25,7 +25,8 @@ namespace {
 
 // Lanes that let in nobody but whom we give the address. A name that ends in '*': all that begin
 // so.
-constexpr std::string_view kPrivate[] = {"posix", "cma", "cuda*", "gdr_copy", "rocm*", "ze*"};
+constexpr std::string_view kPrivate[] = {"posix", "cma"};
+constexpr std::string_view kGpu[] = {"cuda*", "gdr_copy", "rocm*", "ze*"};
 constexpr std::string_view kRdma[] = {"rc*", "ud*", "dc*"};
 // Names that stand for several lanes: for each one whose name begins so.
 constexpr std::string_view kFamilies[] = {"rc", "ud", "dc", "cuda", "rocm", "ugni", "ze"};
@@ -215,11 +216,15 @@ Result<UcxLanes> ChooseUcxLanes(const TransportOptions& options) {
   const std::string devices = environment("UCX_NET_DEVICES");
   MG_RETURN_IF_ERROR(ChooseDevices(devices.empty() ? options.net_devices : devices,
                                    !trusted.empty() || !wanted.empty(), &lanes));
+  // Those for GPUs cost each message a look at where its memory lies.
+  const bool names_lanes = !wanted.empty() && wanted != "all" && !wanted.starts_with('^');
+  const bool for_gpus = options.gpu_transfers != GpuTransfers::kStaged || names_lanes;
   const auto usable = [&](const std::set<std::string>& here) {
     std::set<std::string> names;
     for (const std::string& lane : here) {
       if (Matches(kRdma, lane) ? !lanes.fabrics.empty()
-                               : Matches(kPrivate, lane) || (lane == "tcp" && !trusted.empty()))
+                               : Matches(kPrivate, lane) || (for_gpus && Matches(kGpu, lane)) ||
+                                     (lane == "tcp" && !trusted.empty()))
         names.insert(lane);
     }
     return names;

@@ -21,8 +21,9 @@ struct UcxLanes {
   bool shared_memory = false;
   bool tcp = false;
   bool rdma = false;
-  std::vector<uint64_t> fabrics;     // of RDMA: a number for each network that a device is on
-  std::vector<IpNetwork> trusted;    // where TCP is taken from
+  bool gpu_memory = false;         // UCX knows CUDA's memory, and may: SharedUcxContext fills it in
+  std::vector<uint64_t> fabrics;   // of RDMA: a number for each network that a device is on
+  std::vector<IpNetwork> trusted;  // where TCP is taken from
   std::vector<IpNetwork> addresses;  // where TCP listens
 };
 

@@ -53,6 +53,9 @@ constexpr milliseconds kNoWayFor{2000}, kNoWayPause{100};
 // At Join: for peers to fetch what was sent, and for endpoints to flush.
 constexpr milliseconds kFinishGrace{250};
 constexpr milliseconds kFlushGrace{100};
+// And for copies from and to GPUs' memory, as long as they go on; they stand still where the peer
+// is lost.
+constexpr milliseconds kGpuGrace{4000}, kGpuStill{250};
 // After a Renew, how long what is on its way by the old worker may take.
 constexpr milliseconds kRetiredGrace{1000};
 
@@ -156,6 +159,7 @@ struct Peer {
   bool reads = false;               // its own are read here
   bool self = false;
   bool connected = true;
+  bool gpu_memory = false;  // may send from GPUs' memory, and to it
   SendContext* held =
       nullptr;  // contexts that UCX holds, also those whose Done has run; newest first
 };
@@ -190,6 +194,8 @@ class UcxTransport : public Transport, private Driven {
   void Disconnect(PeerId peer) override;
   Result<std::string> Renew(PeerId lost) override;
   Status Reconnect(PeerId peer, std::string_view address) override;
+  bool TakesGpuMemory(PeerId peer) const override;
+  void UseGpuMemory(PeerId peer) override;
   std::string Describe(PeerId peer) const override;
   void Send(PeerId peer, std::string_view header, Payload payload, Done done) override;
   bool DriveUntil(const std::function<bool()>& ready, Clock::time_point deadline) override {
@@ -281,6 +287,8 @@ class UcxTransport : public Transport, private Driven {
   void CloseEndpoint(Endpoint* endpoint) MG_REQUIRES(lock_);
   void FlushEndpoint(const Endpoint& endpoint) MG_REQUIRES(lock_);
   bool CheckClosing() MG_REQUIRES(lock_);
+  // Whether UCX holds a payload from or to a GPU's memory, or one that may be such to the peer.
+  bool MovesGpuMemory() const MG_REQUIRES(lock_);
   // `of`: of this worker only.
   void CancelSends(Peer* peer, const Status& status, const UcxWorker* of = nullptr)
       MG_REQUIRES(lock_);
@@ -333,8 +341,11 @@ class UcxTransport : public Transport, private Driven {
   std::vector<std::unique_ptr<Peer>> peers_ MG_GUARDED_BY(lock_);  // by PeerId
   // Instances that were disconnected and not met again.
   std::unordered_set<uint64_t> gone_ MG_GUARDED_BY(lock_);
+  // Instances of peers whose payloads may land in GPUs' memory.
+  std::unordered_set<uint64_t> gpu_sources_ MG_GUARDED_BY(lock_);
   bool polling_ MG_GUARDED_BY(lock_) = false;  // the holder is the driver: it will look at ready_
   bool needs_drive_ MG_GUARDED_BY(lock_) = false;
+  bool progressed_ MG_GUARDED_BY(lock_) = false;  // UCX, since Finish last looked
   bool closed_ MG_GUARDED_BY(lock_) = false;
   bool finished_ MG_GUARDED_BY(lock_) = false;
   // Completed; and messages to this transport itself.
@@ -374,8 +385,11 @@ Result<std::unique_ptr<UcxWorker>> UcxTransport::OpenWorker() {
   ucs_status_t status = UCS_OK;
   const auto open = [&] {
     ucp_worker_params_t params{};
-    params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+    params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_FLAGS;
     params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
+    // What peers never answered is dropped with the worker. UCX 1.22 would describe each such
+    // request, and ends the process when it comes to one from a GPU's memory.
+    params.flags = UCP_WORKER_FLAG_IGNORE_REQUEST_LEAK;
     status = ucp_worker_create(context_.handle, &params, &worker->handle);
     return FromUcx(status, "creating a UCX worker");
   };
@@ -642,6 +656,20 @@ Status UcxTransport::Reconnect(PeerId id, std::string_view address) {
   return Status();
 }
 
+bool UcxTransport::TakesGpuMemory(PeerId id) const {
+  auto* self = const_cast<UcxTransport*>(this);
+  Guard guard(self);
+  return id < self->peers_.size() && self->peers_[id]->gpu_memory;
+}
+
+// Within a transport there is nothing to copy, and no way for UCX to.
+void UcxTransport::UseGpuMemory(PeerId id) {
+  Guard guard(this);
+  if (!context_.lanes.gpu_memory || id >= peers_.size() || peers_[id]->self) return;
+  peers_[id]->gpu_memory = true;
+  gpu_sources_.insert(peers_[id]->instance);
+}
+
 std::string UcxTransport::Describe(PeerId id) const {
   auto* self = const_cast<UcxTransport*>(this);
   Guard guard(self);
@@ -713,8 +741,14 @@ void UcxTransport::Submit(SendContext* context) {
     needs_drive_ = true;
     return;
   }
+  const bool on_gpu = context->payload.on_gpu;
+  if (on_gpu && !peer->gpu_memory) {
+    FinishSend(context,
+               InvalidArgument("memory of a GPU for " + peer->name + ", which does not take it"));
+    return;
+  }
   std::optional<Reference> reference;
-  if (references_ != nullptr && payload_bytes >= References::kLeast) {
+  if (!on_gpu && references_ != nullptr && payload_bytes >= References::kLeast) {
     references_->Look();
     if (peer->process != 0)
       reference = references_->Lend(peer->process, context->payload, this, context->to);
@@ -737,6 +771,12 @@ void UcxTransport::Submit(SendContext* context) {
         ucp_am_send_nbx(peer->endpoint->handle, kWithReference, &context->reference,
                         sizeof context->reference, context->header.bytes, header_bytes, &param);
   } else {
+    if (on_gpu) {
+      // An eager send would copy here and now, and the receiver from its queue.
+      param.flags = UCP_AM_SEND_FLAG_RNDV;
+      param.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+      param.memory_type = UCS_MEMORY_TYPE_CUDA;
+    }
     request = ucp_am_send_nbx(peer->endpoint->handle, kWithPayload, &context->header,
                               sizeof(uint64_t) + header_bytes, context->payload.data(),
                               payload_bytes, &param);
@@ -885,6 +925,7 @@ bool UcxTransport::Poll() {
   // First, since what they bring was sent before.
   bool any = retired_.load(std::memory_order_relaxed) > 0 && PollRetired();
   any |= ucp_worker_progress(worker_->handle) != 0;
+  progressed_ |= any;
   if (!submitted_.empty()) {
     SubmitAll();
     any = true;
@@ -931,9 +972,12 @@ ucs_status_t UcxTransport::OnPayload(void* arg, const void* header, size_t heade
   }
   self->CountReceived(read->text.size() + bytes);
   self->Look();
-  PayloadSink sink = self->handler_->OnMessage(read->text, bytes);
+  const bool announced = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
+  const bool for_gpus = announced && self->gpu_sources_.contains(read->source);
+  PayloadSink sink = for_gpus ? self->handler_->OnGpuMessage(read->text, bytes)
+                              : self->handler_->OnMessage(read->text, bytes);
   if (sink.data == nullptr) return UCS_OK;
-  if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) == 0) {
+  if (!announced) {
     std::memcpy(sink.data, data, bytes);
     sink.keep = Buffer();  // whoever gets the memory now is its only owner
     if (sink.done) sink.done(Status());
@@ -947,6 +991,10 @@ ucs_status_t UcxTransport::OnPayload(void* arg, const void* header, size_t heade
   options.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   options.cb.recv_am = OnReceived;
   options.user_data = receive;
+  if (receive->sink.on_gpu) {
+    options.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+    options.memory_type = UCS_MEMORY_TYPE_CUDA;
+  }
   receive->open = true;
   self->in_flight_.fetch_add(1, std::memory_order_relaxed);
   Link(self->receives_, receive);
@@ -1025,6 +1073,15 @@ void UcxTransport::Close() {
   loop_.Stop();
 }
 
+bool UcxTransport::MovesGpuMemory() const {
+  if (gpu_sources_.empty()) return false;
+  for (const ReceiveContext* receive = receives_; receive != nullptr; receive = receive->older) {
+    if (gpu_sources_.contains(receive->source)) return true;
+  }
+  return std::any_of(peers_.begin(), peers_.end(),
+                     [](const auto& peer) { return peer->gpu_memory && peer->held != nullptr; });
+}
+
 void UcxTransport::Finish() {
   const auto poll_until = [&](milliseconds grace, auto quiet) {
     const auto over = [&] {
@@ -1046,6 +1103,13 @@ void UcxTransport::Finish() {
                peers_.begin(), peers_.end(),
                [](const auto& peer) { return peer->held == nullptr || !peer->connected; }) &&
            (references_ == nullptr || !references_->IsAwaited(this));
+  });
+  // UCX 1.22 ends the process if a worker ends in the middle of such a copy.
+  Clock::time_point moved = Clock::now();
+  poll_until(kGpuGrace, [&]() MG_REQUIRES(lock_) {
+    const auto now = Clock::now();
+    if (std::exchange(progressed_, false)) moved = now;
+    return !MovesGpuMemory() || now - moved > kGpuStill;
   });
   if (references_ != nullptr) references_->Revoke(this, std::nullopt);
   SilenceUcx(true);  // it would name each request that a dead peer never answered

@@ -30,7 +30,19 @@ void Recorder::set_on_delivered(OnDeliveredFunction function) {
   on_delivered_ = std::move(function);
 }
 
+namespace {
+Allocator* gpu_memory = nullptr;  // of the case that runs
+}
+
 PayloadSink Recorder::OnMessage(std::string_view header, size_t payload_bytes) {
+  return Take(header, payload_bytes, HostAllocator());
+}
+
+PayloadSink Recorder::OnGpuMessage(std::string_view header, size_t payload_bytes) {
+  return Take(header, payload_bytes, gpu_memory != nullptr ? gpu_memory : HostAllocator());
+}
+
+PayloadSink Recorder::Take(std::string_view header, size_t payload_bytes, Allocator* memory) {
   OnMessageFunction function;
   {
     std::lock_guard lock(mutex_);
@@ -38,12 +50,12 @@ PayloadSink Recorder::OnMessage(std::string_view header, size_t payload_bytes) {
     function = on_message_;
   }
   if (function) return function(header, payload_bytes);
-  Buffer buffer = Buffer::Allocate(HostAllocator(), payload_bytes);
+  Buffer buffer = Buffer::Allocate(memory, payload_bytes);
   void* data = buffer.data();
   const auto add = [this, buffer, payload_bytes, name = std::string(header)](const Status& status) {
     Add({name, Payload{buffer, 0, payload_bytes}, status});
   };
-  return {data, add, buffer};
+  return {data, add, buffer, !memory->on_host()};
 }
 
 void Recorder::OnDelivered(std::string_view header, Payload payload) {
@@ -120,7 +132,8 @@ int Completions::with(Code code) const {
 }
 
 Payload MakePayload(size_t bytes, uint32_t seed) {
-  Payload payload{Buffer::Allocate(HostAllocator(), bytes), 0, bytes};
+  const bool on_gpu = gpu_memory != nullptr;
+  Payload payload{Buffer::Allocate(on_gpu ? gpu_memory : HostAllocator(), bytes), 0, bytes, on_gpu};
   auto* data = static_cast<unsigned char*>(payload.buffer.data());
   for (size_t i = 0; i < bytes; ++i)
     data[i] = static_cast<unsigned char>((i * 2654435761u + seed) >> 13);
@@ -147,6 +160,7 @@ void TransportConformance::Shut(std::unique_ptr<Transport>& transport) {
 }
 
 void TransportConformance::SetUp() {
+  gpu_memory = GetParam().gpu;
   a_ = Make(&at_a_);
   b_ = Make(&at_b_);
   ASSERT_NE(a_, nullptr);

@@ -20,6 +20,9 @@ struct TransportCase {
   TransportFactory make;
   bool by_reference = false;  // payloads between the transports of one process are not copied
   std::string expected_lane;  // a part of what Describe says
+  // Payloads lie in this memory of a GPU, which the host can look at (tests/gpu/emulated), and come
+  // there; nullptr: in the host's.
+  Allocator* gpu = nullptr;
 };
 
 inline std::string CaseName(const ::testing::TestParamInfo<TransportCase>& info) {
@@ -36,6 +39,7 @@ class Recorder : public MessageHandler {
   };
 
   PayloadSink OnMessage(std::string_view header, size_t payload_bytes) override;
+  PayloadSink OnGpuMessage(std::string_view header, size_t payload_bytes) override;
   void OnDelivered(std::string_view header, Payload payload) override;
 
   // Waits until `count` messages are complete; false after 20 s.
@@ -50,6 +54,7 @@ class Recorder : public MessageHandler {
   void set_on_delivered(OnDeliveredFunction function);
 
  private:
+  PayloadSink Take(std::string_view header, size_t payload_bytes, Allocator* memory);
   void Add(Message message);
 
   mutable std::mutex mutex_;
@@ -81,7 +86,7 @@ class Completions {
   const std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
-// A payload whose bytes follow from `seed`.
+// A payload whose bytes follow from `seed`; in the GPU's memory in a case of one.
 Payload MakePayload(size_t bytes, uint32_t seed);
 bool PayloadIs(const Payload& payload, size_t bytes, uint32_t seed);
 

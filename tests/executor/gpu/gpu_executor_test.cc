@@ -1,9 +1,12 @@
 // The GPU executor over devices that compute on the CPU and check every dependency.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <random>
+#include <set>
+#include <string>
 #include <thread>
 
 #include "executor/gpu/copies.h"
@@ -144,6 +147,97 @@ TEST(GpuExecutor, ACopyInPiecesOfWhichOneIsRefusedKeepsItsMemoryUntilTheOthersAr
   EXPECT_GE(task.gpu(0).device->memory().bytes_in_use(), 6'000'000);
   task.driver(0).Resume();
   EXPECT_EQ(BytesLeft(task), 0);
+}
+
+// What `plan` makes of `x` on edge 0, on edge 1.
+Tensor Through(const std::shared_ptr<const Plan>& plan, uint64_t step, const Tensor& x) {
+  Collector collector;
+  auto running = StepExecutor::Prepare(plan, step, &collector, collector.done());
+  running->Deliver(0, x);
+  running->Start();
+  EXPECT_TRUE(collector.Wait().ok());
+  return collector.Take().at(1);
+}
+
+TEST(GpuExecutor, LargeTensorsForTasksThatTakeThemFromTheGpuLeaveItUncopiedAndComeSo) {
+  GpuDevice::Options options = GpuTask::DefaultOptions();
+  options.memory_limit = size_t{64} << 20;
+  GpuTask task(2, options);
+  GpuMemory& memory = task.gpu(0).device->memory();
+  Graph graph = task.NewGraph();
+  Builder b(&graph);
+  b.Send(1, b.Op("TInc", {b.Recv(0, {}, kGpu0)}, {}, {}, kGpu0), 0, {}, kGpu0);
+  std::set<std::string> asked;
+  const auto plan = task.Compile(graph,
+                                 [&](const std::string& device) {
+                                   asked.insert(device);
+                                   return true;
+                                 })
+                        .value();
+  EXPECT_EQ(asked, std::set<std::string>{testing::kElsewhere});
+  ASSERT_NE(plan->FindRecvEdge(0), nullptr);
+  EXPECT_EQ(plan->FindRecvEdge(0)->gpu, task.gpu(0).device.get());
+  EXPECT_EQ(plan->FindRecvEdge(77), nullptr);
+  Tensor x = Tensor::Allocate(DT_FLOAT, Shape{100'000}).value();
+  std::fill_n(x.data<float>(), x.elements(), 1.0f);
+  for (uint64_t step = 1; step <= kSteps; ++step) {
+    const int64_t copies = task.driver(0).counts().copies;
+    const Tensor y = Through(plan, step, x);
+    EXPECT_TRUE(memory.Contains(y.raw()));
+    for (int64_t i = 0; i < y.elements(); ++i)
+      ASSERT_EQ(y.data<float>()[i], static_cast<float>(step + 1));
+    if (step > 1) {  // within the device at most: a replayed graph's output
+      EXPECT_LE(task.driver(0).counts().copies, copies + 2);
+    }
+    x = y;
+  }
+  const Tensor small = Through(plan, 100, Tensor::Scalar(1.0f));
+  EXPECT_FALSE(memory.Contains(small.raw()));
+  EXPECT_EQ(small.scalar<float>(), 2.0f);
+  x.Reset();
+  EXPECT_EQ(BytesLeft(task), 0);
+  ExpectNoRaces(task);
+}
+
+TEST(GpuExecutor, ATensorThatOneTaskDoesNotTakeFromTheGpuOrThatTheHostWantsGoesThroughTheHost) {
+  constexpr char kThird[] = "/job:third/replica:0/task:0/device:CPU:0";
+  const Tensor x = Tensor::Allocate(DT_FLOAT, Shape{100'000}).value();
+  for (const bool third : {false, true}) {
+    GpuTask task;
+    Graph graph = task.NewGraph();
+    Builder b(&graph);
+    const Endpoint in = b.Recv(0, {}, kGpu0), out = b.Op("TInc", {in}, {}, {}, kGpu0);
+    b.Send(1, out, 0, {}, kGpu0);
+    if (third) b.Send(4, out, 0, {}, kGpu0, kThird);
+    b.Send(5, b.Op("TInc", {Cross(b, 2, in, kGpu0, kCpu0)}));
+    b.Send(6, b.Op("TInc", {Cross(b, 3, out, kGpu0, kCpu0)}));
+    const auto plan =
+        task.Compile(graph, [&](const std::string& device) { return device != kThird; }).value();
+    EXPECT_EQ(plan->FindRecvEdge(0)->gpu, nullptr) << "the CPU reads it, too";
+    const Tensor y = Through(plan, 1, x);
+    EXPECT_EQ(task.gpu(0).device->memory().Contains(y.raw()), !third);
+    ExpectNoRaces(task);
+  }
+}
+
+TEST(GpuExecutor, MemoryForWhatOthersWriteIsThatWhichNoSegmentUsesAnyMore) {
+  GpuTask task;
+  GpuMemory& memory = task.gpu(0).device->memory();
+  const std::string* const owner = memory.Intern("test");
+  constexpr size_t kHalf = size_t{4} << 20;
+  Buffer low = memory.AllocateIdle(kHalf, owner), high = memory.AllocateIdle(kHalf, owner);
+  ASSERT_TRUE(low && high);
+  EXPECT_FALSE(memory.AllocateIdle(1, owner));
+  const uint64_t tick = memory.BeginTick();
+  low = Buffer();  // a segment that is launched may use it
+  EXPECT_FALSE(memory.AllocateIdle(1, owner));
+  memory.EndTick();
+  EXPECT_FALSE(memory.AllocateIdle(1, owner));
+  memory.Completed(tick);
+  low = memory.AllocateIdle(kHalf, owner);
+  EXPECT_TRUE(low);
+  EXPECT_TRUE(memory.Contains(static_cast<char*>(low.data()) + kHalf - 1));
+  EXPECT_FALSE(memory.Contains(&task));
 }
 
 TEST(GpuExecutor, GpusOfATaskExchangeTensorsDirectly) {

@@ -1,5 +1,7 @@
 #include "tests/executor/gpu/gpu_task.h"
 
+#include <utility>
+
 namespace monograph::testing {
 
 GpuTask::GpuTask(int inter_op, GpuDevice::Options options, uint32_t seed)
@@ -13,8 +15,10 @@ GpuDevice::Options GpuTask::DefaultOptions() {
   return {.memory_limit = size_t{8} << 20, .min_replayed = 2};
 }
 
-Result<std::shared_ptr<const Plan>> GpuTask::Compile(const Graph& graph) {
+Result<std::shared_ptr<const Plan>> GpuTask::Compile(
+    const Graph& graph, std::function<bool(const std::string&)> takes_gpu_memory) {
   PlanOptions with = options();
+  with.takes_gpu_memory = std::move(takes_gpu_memory);
   for (FakeGpu& gpu : gpus_) with.devices.push_back(gpu.device.get());
   return CompilePlan(graph, with);
 }

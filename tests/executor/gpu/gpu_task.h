@@ -1,7 +1,9 @@
 // A task of the executor's tests with GPUs that compute on the CPU.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "tests/executor/test_ops.h"
@@ -16,7 +18,9 @@ class GpuTask : public TestTask {
                    uint32_t seed = 1);
   static GpuDevice::Options DefaultOptions();
 
-  Result<std::shared_ptr<const Plan>> Compile(const Graph& graph);
+  // `takes_gpu_memory`: PlanOptions'.
+  Result<std::shared_ptr<const Plan>> Compile(
+      const Graph& graph, std::function<bool(const std::string&)> takes_gpu_memory = {});
   FakeGpu& gpu(size_t i) { return gpus_[i]; }
   RecordingDriver& driver(size_t i) { return *gpus_[i].driver; }
 

@@ -21,6 +21,14 @@ struct Operand {
 cudaError_t EnqueueOn(CUstream_st* stream, const char* what, std::function<void()> work,
                       std::vector<Operand> operands = {});
 
+// The allocation that holds the address; without `data` if none does.
+struct MemoryRange {
+  const void* data = nullptr;
+  size_t bytes = 0;
+  int device = -1;  // -1: pinned memory of the host
+};
+MemoryRange MemoryAt(const void* address);
+
 // From `work`: it went wrong, as a kernel that fails does.
 void Lose(const char* why);
 bool IsLost();

@@ -515,6 +515,13 @@ std::string Text(const uint32_t (&size)[3]) {
 
 namespace monograph::emulated {
 
+MemoryRange MemoryAt(const void* address) {
+  Lock lock(S().mutex);
+  const auto it = FindRange(lock, address, 1);
+  if (it == S().ranges.end()) return {};
+  return {it->first, it->second.bytes, it->second.device};
+}
+
 void Lose(const char* why) {
   std::fprintf(stderr, "emulated GPU: %s\n", why);
   Lock lock(S().mutex);
