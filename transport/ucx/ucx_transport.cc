@@ -758,6 +758,10 @@ void UcxTransport::Submit(SendContext* context) {
       UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
   param.cb.send = OnSent;
   param.user_data = context;
+  if (context_.lanes.gpu_memory) {  // or UCX asks CUDA's driver where each message lies
+    param.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+    param.memory_type = on_gpu ? UCS_MEMORY_TYPE_CUDA : UCS_MEMORY_TYPE_HOST;
+  }
   ucs_status_ptr_t request;
   if (payload_bytes == 0) {
     param.flags = UCP_AM_SEND_FLAG_EAGER;
@@ -771,12 +775,8 @@ void UcxTransport::Submit(SendContext* context) {
         ucp_am_send_nbx(peer->endpoint->handle, kWithReference, &context->reference,
                         sizeof context->reference, context->header.bytes, header_bytes, &param);
   } else {
-    if (on_gpu) {
-      // An eager send would copy here and now, and the receiver from its queue.
-      param.flags = UCP_AM_SEND_FLAG_RNDV;
-      param.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMORY_TYPE;
-      param.memory_type = UCS_MEMORY_TYPE_CUDA;
-    }
+    // An eager send would copy here and now, and the receiver from its queue.
+    if (on_gpu) param.flags = UCP_AM_SEND_FLAG_RNDV;
     request = ucp_am_send_nbx(peer->endpoint->handle, kWithPayload, &context->header,
                               sizeof(uint64_t) + header_bytes, context->payload.data(),
                               payload_bytes, &param);
@@ -991,9 +991,9 @@ ucs_status_t UcxTransport::OnPayload(void* arg, const void* header, size_t heade
   options.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   options.cb.recv_am = OnReceived;
   options.user_data = receive;
-  if (receive->sink.on_gpu) {
+  if (self->context_.lanes.gpu_memory) {
     options.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMORY_TYPE;
-    options.memory_type = UCS_MEMORY_TYPE_CUDA;
+    options.memory_type = receive->sink.on_gpu ? UCS_MEMORY_TYPE_CUDA : UCS_MEMORY_TYPE_HOST;
   }
   receive->open = true;
   self->in_flight_.fetch_add(1, std::memory_order_relaxed);

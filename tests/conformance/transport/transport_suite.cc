@@ -159,6 +159,8 @@ void TransportConformance::Shut(std::unique_ptr<Transport>& transport) {
   transport.reset();
 }
 
+TransportConformance::~TransportConformance() { gpu_memory = nullptr; }
+
 void TransportConformance::SetUp() {
   gpu_memory = GetParam().gpu;
   a_ = Make(&at_a_);

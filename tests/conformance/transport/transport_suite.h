@@ -92,6 +92,7 @@ bool PayloadIs(const Payload& payload, size_t bytes, uint32_t seed);
 
 class TransportConformance : public ::testing::TestWithParam<TransportCase> {
  protected:
+  ~TransportConformance() override;
   void SetUp() override;
   void TearDown() override;
   std::unique_ptr<Transport> Make(MessageHandler* handler);

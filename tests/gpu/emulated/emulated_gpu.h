@@ -29,6 +29,9 @@ struct MemoryRange {
 };
 MemoryRange MemoryAt(const void* address);
 
+// -1: no such stream.
+int DeviceOf(CUstream_st* stream);
+
 // From `work`: it went wrong, as a kernel that fails does.
 void Lose(const char* why);
 bool IsLost();

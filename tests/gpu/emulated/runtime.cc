@@ -522,6 +522,11 @@ MemoryRange MemoryAt(const void* address) {
   return {it->first, it->second.bytes, it->second.device};
 }
 
+int DeviceOf(CUstream_st* stream) {
+  Lock lock(S().mutex);
+  return S().streams.contains(stream) ? stream->device : -1;
+}
+
 void Lose(const char* why) {
   std::fprintf(stderr, "emulated GPU: %s\n", why);
   Lock lock(S().mutex);

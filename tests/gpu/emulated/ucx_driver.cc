@@ -48,16 +48,20 @@ CUresult Code(cudaError_t error) {
   }
 }
 
-// What runs on the context that is current, with the runtime's device set to its own.
+// With the runtime's device set to this one.
 template <typename Call>
-CUresult Inside(Call call) {
-  if (contexts.empty()) return CUDA_ERROR_INVALID_CONTEXT;
+CUresult On(int device, Call call) {
   int before = 0;
   (void)cudaGetDevice(&before);
-  (void)cudaSetDevice(*contexts.back());
+  (void)cudaSetDevice(device);
   const cudaError_t error = call();
   (void)cudaSetDevice(before);
   return Code(error);
+}
+// On the context that is current.
+template <typename Call>
+CUresult Inside(Call call) {
+  return contexts.empty() ? CUDA_ERROR_INVALID_CONTEXT : On(*contexts.back(), call);
 }
 
 MemoryRange RangeOf(CUdeviceptr data) { return MemoryAt(reinterpret_cast<const void*>(data)); }
@@ -230,6 +234,15 @@ CUresult cuStreamCreate(CUstream* stream, unsigned flags) {
 }
 CUresult cuStreamDestroy_v2(CUstream stream) { return Code(cudaStreamDestroy(stream)); }
 CUresult cuStreamSynchronize(CUstream stream) { return Code(cudaStreamSynchronize(stream)); }
+// By which UCX wakes who sleeps, from threads without a context.
+CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback callback, void* data, unsigned) {
+  const int device = monograph::emulated::DeviceOf(stream);
+  if (device < 0) return CUDA_ERROR_INVALID_HANDLE;
+  return On(device, [&] {
+    return monograph::emulated::EnqueueOn(stream, "cuStreamAddCallback",
+                                          [=] { callback(stream, CUDA_SUCCESS, data); });
+  });
+}
 CUresult cuEventCreate(CUevent* event, unsigned flags) {
   return Inside([&] { return cudaEventCreateWithFlags(event, flags); });
 }

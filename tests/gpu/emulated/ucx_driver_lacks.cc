@@ -32,7 +32,6 @@ LACKS(cuMemRelease)
 LACKS(cuMemRetainAllocationHandle)
 LACKS(cuMemSetAccess)
 LACKS(cuMemUnmap)
-LACKS(cuStreamAddCallback)
 
 int nvmlInit_v2() { return kNvmlNotSupported; }
 const char* nvmlErrorString(int) { return "NVML is not emulated"; }
