@@ -4,7 +4,7 @@
     gpu_failures.py --programs=build/bin [--parts=8] [--jobs=2] [--only=REGEX]
 
 The tests are those that ctest runs with a sample of the calls: steps of a ResNet (the first, the
-captured one, the one behind it, one that is captured anew) and steps with collectives between GPUs.
+captured one, a replayed one, one that is captured anew) and steps with collectives between GPUs.
 Each is run once for each part of the calls. Prints for each kind of step and error how many calls failed and what came of it; the
 exit status says whether every step ended by name or had the right bits. What fails is printed.
 docs/gpu.md has the results.

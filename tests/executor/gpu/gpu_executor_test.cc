@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <functional>
 #include <random>
@@ -667,7 +668,8 @@ TEST(GpuExecutor, ATracedStepHasARecordOfEachNode) {
 //                     copy does, in memory that the kernel takes for it
 // TKept(handle, x) -> y    what came into the box first, or x; attr taken: it leaves the box
 // TMake(x) -> y       x + 10 in memory of its own; not replayed
-// TFirst(x) -> y      x + 1 in memory of its own; in the first run it takes some more, and keeps it
+// TFirst(x) -> y      x + 1 in memory of its own; in the first run it takes two blocks more, and
+// keeps them
 struct Box : Resource {
   std::string DebugString() const override { return "box"; }
   int64_t runs = 0;
@@ -742,8 +744,9 @@ class FirstKernel : public Kernel {
  public:
   explicit FirstKernel(const KernelConstruction&) {}
   Status Compute(KernelContext& c) override {
-    if (!kept_.valid()) {
-      MG_ASSIGN_OR_RETURN(kept_, c.AllocateTemp(DT_FLOAT, c.input(0).shape()));
+    for (Tensor& kept : kept_) {
+      if (kept.valid()) continue;
+      MG_ASSIGN_OR_RETURN(kept, c.AllocateTemp(DT_FLOAT, c.input(0).shape()));
     }
     MG_ASSIGN_OR_RETURN(Tensor * y, c.AllocateOutput(0, c.input(0).shape()));
     *y->data<float>() = *c.input(0).data<float>() + 1;
@@ -751,7 +754,7 @@ class FirstKernel : public Kernel {
   }
 
  private:
-  Tensor kept_;
+  std::array<Tensor, 2> kept_;
 };
 
 void AddBoxOps(GpuTask& task) {
