@@ -5,6 +5,7 @@
 // steps, waits for them until the deadline, and closes the transport; if a kernel still runs then,
 // what it uses is kept.
 #include <algorithm>
+#include <map>
 #include <set>
 #include <thread>
 
@@ -277,29 +278,48 @@ bool UsesResources(const Graph& graph, NodeId id) {
 
 // Nodes in the body of a function may leave their device to the call (`inherited`). If the call is
 // on a GPU, such a node stays there if it has a kernel for GPUs or uses a resource, and otherwise
-// goes to the CPU of the same task.
+// goes to the CPU of the same task. What one of them makes and another reads as a variant, which
+// cannot move, goes with it, as far as it may.
 void LeaveToHost(std::span<const NodeId> inherited, const PlanOptions& options, Graph* graph) {
-  NodeId first = -1;
-  int count = 0;
-  for (const NodeId id : inherited) {
+  const auto may_leave = [&](NodeId id) {
     const DeviceName device = graph->device(id), host = HostOf(device);
-    if (device == host || !graph->op(id).known() || UsesResources(*graph, id) ||
-        FindTaskKernel(*graph, id, device.type, options).ok() ||
-        !FindTaskKernel(*graph, id, host.type, options).ok())
-      continue;
-    graph->SetDevice(id, graph->InternDevice(host));
-    if (count++ == 0) first = id;
+    if (device == host || !graph->op(id).known() || UsesResources(*graph, id)) return false;
+    return graph->op(id).flow() != FlowOp::kNone ||
+           FindTaskKernel(*graph, id, host.type, options).ok();
+  };
+  const std::set<NodeId> inside(inherited.begin(), inherited.end());
+  std::map<NodeId, std::vector<NodeId>> shares_variant;
+  std::set<NodeId> leave;
+  std::vector<NodeId> left;
+  for (const NodeId id : inside) {
+    for (const Endpoint from : graph->inputs(id)) {
+      if (graph->dtype(from) != DT_VARIANT || !inside.contains(from.node)) continue;
+      shares_variant[id].push_back(from.node);
+      shares_variant[from.node].push_back(id);
+    }
+    if (may_leave(id) && graph->op(id).flow() == FlowOp::kNone &&
+        !FindTaskKernel(*graph, id, graph->device(id).type, options).ok())
+      left.push_back(id);
   }
+  const NodeId first = left.empty() ? -1 : left.front();
+  while (!left.empty()) {
+    const NodeId id = left.back();
+    left.pop_back();
+    if (!leave.insert(id).second) continue;
+    for (const NodeId other : shares_variant[id]) {
+      if (may_leave(other)) left.push_back(other);
+    }
+  }
+  for (const NodeId id : leave)
+    graph->SetDevice(id, graph->InternDevice(HostOf(graph->device(id))));
+  const size_t count = leave.size();
   if (count == 0) return;
-  LogInfo("node " + graph->NodeText(first) +
-          (count == 1 ? " has" : " and " + std::to_string(count - 1) + " others have") +
-          " no kernel for GPUs and " + (count == 1 ? "is" : "are") + " computed on " +
-          graph->device(first).ToString());
+  LogInfo("node " + graph->NodeText(first) + " has no kernel for GPUs and is computed on " +
+          graph->device(first).ToString() +
+          (count == 1 ? ""
+                      : ", as are " + std::to_string(count - 1) +
+                            " others without one or with variants that cannot move"));
 }
-
-}  // namespace
-
-namespace {
 
 // Constants belong to the session whose graph brought them.
 void HoldConstants(const Graph& graph, const std::shared_ptr<MemoryHolder>& holder) {

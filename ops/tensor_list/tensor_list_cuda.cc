@@ -3,6 +3,8 @@
 // compute, zeros, sums and rows that are joined, goes by the plug-in's functions
 // (UseDeviceElements). What the executor does so that an element stays as it is:
 // executor/gpu/segment.h.
+#include <initializer_list>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -28,8 +30,6 @@ void RegisterCuda(KernelRegistry* registry) {
                   Tensor* to) { return tensor_array::ElementsOfGpu().Join(c, parts, to); }});
   KernelRegistry cpu;
   RegisterCpu(&cpu);
-  AddOnHost(registry, cpu, "EmptyTensorList", {"element_shape", "max_num_elements"});
-  AddOnHost(registry, cpu, "TensorListReserve", {"element_shape", "num_elements"});
   AddOnHost(registry, cpu, "TensorListLength", {"length"});
   AddOnHost(registry, cpu, "TensorListElementShape", {"element_shape"});
   AddOnHost(registry, cpu, "TensorListResize", {"size"});
@@ -56,6 +56,14 @@ void RegisterCuda(KernelRegistry* registry) {
       {"TensorListScatterIntoExistingList", "tensor", {"indices"}},
   };
   constexpr DType kVariant[] = {DT_VARIANT};
+  // A list of what a GPU cannot hold is not begun there.
+  for (const std::span<const DType> types :
+       std::initializer_list<std::span<const DType>>{kDeviceTypes, kVariant, kHostInt}) {
+    AddOnHost(registry, cpu, "EmptyTensorList", {"element_shape", "max_num_elements"},
+              "element_dtype", types);
+    AddOnHost(registry, cpu, "TensorListReserve", {"element_shape", "num_elements"},
+              "element_dtype", types);
+  }
   for (const Access& access : all) {
     AddOnHost(registry, cpu, access.op, access.host, "element_dtype", kDeviceTypes);
     AddOnHost(registry, cpu, access.op, access.host, "element_dtype", kVariant);

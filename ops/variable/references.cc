@@ -4,6 +4,7 @@
 #include "ops/variable/references.h"
 
 #include <string>
+#include <utility>
 
 #include "graph/shape_inference.h"
 #include "ops/types.h"
@@ -91,12 +92,14 @@ void DefineReferences(OpRegistry* registry) {
   }
   const auto scatter = [&](const std::string& name, const char* types, const char* locks) {
     const bool nd = name.starts_with("ScatterNd");
-    registry->Add(Changes(name, locks, {"Resource" + name, nd ? HandleForm().renamed : type})
-                      .Input("indices: Tindices")
-                      .Input("updates: T")
-                      .Attr(types)
-                      .Attr("Tindices: {int32, int64}")
-                      .Shape(UnchangedShape));
+    OpDef def = Changes(name, locks, {"Resource" + name, nd ? HandleForm().renamed : type})
+                    .Input("indices: Tindices")
+                    .Input("updates: T")
+                    .Attr(types)
+                    .Attr("Tindices: {int32, int64}")
+                    .Shape(UnchangedShape);
+    if (nd) def.Attr("bad_indices_policy: {'', 'DEFAULT', 'ERROR'} = ''");
+    registry->Add(std::move(def));
   };
   for (const char* name :
        {"ScatterAdd", "ScatterSub", "ScatterMul", "ScatterDiv", "ScatterMin", "ScatterMax",

@@ -244,7 +244,7 @@ void Define(OpRegistry* registry) {
                       .Attr("T: type")
                       .Attr("Tindices: {int32, int64}")
                       .Attr("use_locking: bool = true")
-                      .Attr("bad_indices_policy: string = ''")
+                      .Attr("bad_indices_policy: {'', 'DEFAULT', 'ERROR'} = ''")
                       .Stateful()
                       .Shape(NoOutputs)
                       .NoGradient());

@@ -8,8 +8,10 @@
 
 #include "client/registries.h"
 #include "client/session.h"
+#include "graph/function.h"
 #include "graph/gradients.h"
 #include "ops/activation/activation.h"
+#include "ops/cast/cast.h"
 #include "ops/concat/concat.h"
 #include "ops/constant/constant.h"
 #include "ops/control/control.h"
@@ -18,6 +20,7 @@
 #include "ops/matmul/matmul.h"
 #include "ops/random/random.h"
 #include "ops/reduce/reduce.h"
+#include "ops/shape/shape.h"
 #include "ops/slice/slice.h"
 #include "ops/tensor_list/tensor_list.h"
 #include "ops/variable/variable.h"
@@ -148,6 +151,41 @@ TEST_F(ControlFlowOnGpus, WhatIterationsLeaveBehindKeepsItsValue) {
         p->fetches = {rows[0]};
       },
       4);
+}
+
+// What a GPU cannot hold: a function called there keeps its list, and all that reads it, beside it.
+TEST_F(ControlFlowOnGpus, AFunctionsListOfTextsIsOnTheCpu) {
+  Program p;
+  const auto body = std::make_shared<Graph>(NewGraph());
+  const Scope in(body.get());
+  const Output x = OpBuilder(in, "_Arg").Attr("T", DT_FLOAT).Attr("index", 0).BuildOutput();
+  const Output any = Const(in, int32_t{-1});
+  Output list = EmptyTensorList(in, any, any, DT_STRING);
+  for (const char* text : {"a", "b", "c"}) list = TensorListPushBack(in, list, Const(in, text));
+  Output sum = Add(in, x, Cast(in, TensorListLength(in, list), DT_FLOAT));
+  sum = Add(in, sum, Cast(in, Size(in, TensorListStack(in, list, any, DT_STRING)), DT_FLOAT));
+  OpBuilder(in, "_Retval").Input(sum).Attr("index", 0).Build();
+  ASSERT_TRUE(in.ok()) << in.status();
+  auto function = Function::Make("texts", body);
+  ASSERT_TRUE(function.ok()) << function.status();
+  ASSERT_TRUE(p.graph.functions().Add(std::move(*function)).ok());
+  const Scope s = p.root.WithDevice(kGpu0);
+  const Output given = Placeholder(s, DT_FLOAT, {2});
+  const Operation call = OpBuilder(s, "StatefulPartitionedCall")
+                             .Input(Neg(s, given))
+                             .Attr("f", FunctionName{"texts"})
+                             .Attr("Tout", std::vector<DType>{DT_FLOAT})
+                             .Build();
+  p.fetches = {Neg(s, call.output(0))};
+  const Status opened = p.Open();
+  ASSERT_TRUE(opened.ok()) << opened;
+  for (int step = 1; step <= 3; ++step) {
+    const auto number = static_cast<float>(step);
+    const auto got = p.Run({{given, Tensor::Vector<float>({number, 1.0f})}});
+    ASSERT_TRUE(got.ok()) << got.status();
+    EXPECT_TRUE(BitEqual((*got)[0], Tensor::Vector<float>({number - 6, -5.0f})));
+  }
+  EXPECT_GT(FakeDrivers()[0]->counts().kernels, 0);
 }
 
 TEST_F(ControlFlowOnGpus, ALoopSpansTwoGpusAndTheCpu) {
