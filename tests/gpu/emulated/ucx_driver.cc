@@ -11,7 +11,6 @@
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
-#include <cstring>
 #include <vector>
 
 #include "tests/gpu/emulated/emulated_gpu.h"
@@ -67,8 +66,8 @@ CUresult Inside(Call call) {
 MemoryRange RangeOf(CUdeviceptr data) { return MemoryAt(reinterpret_cast<const void*>(data)); }
 
 CUresult Attribute(void* value, CUpointer_attribute attribute, const MemoryRange& range) {
-  const auto put = [&](auto what) {
-    std::memcpy(value, &what, sizeof what);
+  const auto put = [value]<typename T>(T what) {
+    *static_cast<T*>(value) = what;
     return CUDA_SUCCESS;
   };
   const bool known = range.data != nullptr, on_device = range.device >= 0;
