@@ -26,8 +26,9 @@ namespace {
 
 // Sets of input shapes for which plans and graphs are kept.
 constexpr size_t kVariants = 4;
-// A range whose graph was invalid so often in a row is launched node by node.
-constexpr int kMaxMisses = 3;
+// Captures in a row of a range of which none was replayed, and runs in a row that made a script
+// stale: from then on nodes are launched one by one.
+constexpr int kMostCaptures = 3, kMostStale = 3;
 
 class SegmentImpl : public Segment {
  public:
@@ -250,7 +251,7 @@ Status SegmentImpl::Enqueue(KernelContext& outer, Job* run) {
   variant.CheckKept(*driver_);
   if (!status.ok() || variant.script.stale()) {
     variant.Forget(*driver_);
-    if (status.ok() && ++variant.stale >= kMaxMisses) variant.replay = false;
+    if (status.ok() && ++variant.stale >= kMostStale) variant.replay = false;
   } else if (!measure) {
     variant.stale = 0;
   }
@@ -526,10 +527,10 @@ Status SegmentImpl::RunRange(KernelContext& outer, SegmentVariant& variant, size
   if (captured.graph >= 0) {
     if (captured.Valid(memory_.arena(), slots_)) return Replay(outer, range, &captured);
     captured.Drop(*driver_);
-    if (++captured.misses >= kMaxMisses) {
-      captured.off = true;
-      return RunOnce(outer, range, nullptr);
-    }
+  }
+  if (captured.captures >= kMostCaptures) {
+    captured.off = true;
+    return RunOnce(outer, range, nullptr);
   }
   return Capture(outer, range, &captured);
 }
@@ -561,15 +562,16 @@ Status SegmentImpl::Capture(KernelContext& outer, const SegmentRange& range,
     return RunOnce(outer, range, nullptr);
   }
   ++device_.graph_counts().captures;
-  captured->HoldPlaces(filled);
-  if (!captured->off && !HoldsAll(*captured, first_block)) script_->SetStale();
+  ++captured->captures;
+  const bool stay = captured->HoldPlaces(filled) && !captured->off;
+  if (stay && !HoldsAll(*captured, first_block)) script_->SetStale();
   MG_RETURN_IF_ERROR(Leave(outer, range, captured, /*fill=*/false));
   for (size_t i = 0; i < range.live_outs.size(); ++i) {
     CapturedRange::Output& held = captured->outputs[i];
     if (!range.live_outs[i].host && !held.owned && held.tensor.valid())
       captured->HoldView(&held, variant_->staging);
   }
-  if (captured->off) captured->Drop(*driver_);
+  if (!stay) captured->Drop(*driver_);
   return Status();
 }
 
@@ -602,7 +604,7 @@ Status SegmentImpl::LaunchFirst(KernelContext& outer, const SegmentRange& range,
 
 Status SegmentImpl::Replay(KernelContext& outer, const SegmentRange& range,
                            CapturedRange* captured) {
-  captured->misses = 0;
+  captured->captures = 0;
   MG_RETURN_IF_ERROR(device_.Check(device_.driver().Launch(captured->graph)));
   ++device_.graph_counts().replays;
   script_->SkipTo(captured->next_block);

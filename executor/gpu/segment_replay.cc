@@ -197,14 +197,15 @@ Status CapturedRange::RestoreVariables(const Status& why) {
   return status;
 }
 
-void CapturedRange::HoldPlaces(std::span<const std::pair<uint32_t, const void*>> filled) {
+bool CapturedRange::HoldPlaces(std::span<const std::pair<uint32_t, const void*>> filled) {
   entered_.clear();
+  bool stay = true;
   for (Held& held : variables_) {
     const Variable& variable = *held.variable;
     ReaderLock lock(variable.mutex);
     const Tensor& value = variable.value;
     if (held.data == nullptr || held.moved || !held.StillAt(value)) {
-      off = true;  // a variable that moves in every step
+      stay = false;
       continue;
     }
     held.old.Reset();
@@ -212,6 +213,7 @@ void CapturedRange::HoldPlaces(std::span<const std::pair<uint32_t, const void*>>
       if (data == value.buffer().data()) held.slots.push_back(slot);
     }
   }
+  return stay;
 }
 
 void CapturedRange::HoldView(Output* held, std::span<const Tensor> staging) const {

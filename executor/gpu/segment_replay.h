@@ -62,8 +62,8 @@ class CapturedRange {
   void HoldVariables(const SegmentItem& item, std::span<const Tensor> inputs,
                      ResourceManager& resources);
   // After the capture, lets go of what came in. `filled`: the slots that had a value before it, and
-  // where. A variable that did not stay in its place switches the range off.
-  void HoldPlaces(std::span<const std::pair<uint32_t, const void*>> filled);
+  // where. Whether all variables have stayed in their places, so that the graph may be replayed.
+  bool HoldPlaces(std::span<const std::pair<uint32_t, const void*>> filled);
   // After a capture that failed, because of `why`, or a graph that could not be launched: gives
   // each variable the value that it had before. One that was replaced while nobody else held its
   // value has lost it and is left without one: DataLoss, with its name.
@@ -78,7 +78,7 @@ class CapturedRange {
 
   GraphId graph = -1;
   bool off = false;             // launched node by node
-  int misses = 0;               // captures without a replay between
+  int captures = 0;             // since the last replay
   int32_t next_block = 0;       // of the memory script, behind the range
   std::vector<Output> outputs;  // by live-out
 

@@ -242,6 +242,37 @@ TEST(FakeGpuGraphs, AreCapturedInTheSecondStepWhateverTheFirstHasMadeForGood) {
   ExpectNoRaces();
 }
 
+// Somebody holds v's value when the step is captured, which therefore replaces it: the graph is
+// made again, where v stays. What moves in every step is not captured for ever.
+TEST(FakeGpuGraphs, AreMadeAgainWhereAVariableMovedOnce) {
+  for (const bool moves : {false, true}) {
+    Graph graph = NewGraph();
+    Scope root(&graph);
+    const Scope gpu = root.WithDevice("/device:GPU:0");
+    const ModelVariable v = MakeVariable(gpu, "v", Const(gpu, {1.0f, 0.0f}));
+    const Output read = Identity(gpu, ReadVariable(gpu, v.handle));
+    const ModelVariable copy = MakeVariable(gpu, "copy", read);
+    Output sums = ReadVariable(gpu, v.handle);
+    for (int i = 0; i < 6; ++i) sums = Cumsum(gpu, sums, Const(root, int32_t{0}));
+    const Operation update = AssignAddVariable(gpu, v.handle, sums);
+    ASSERT_TRUE(root.ok()) << root.status();
+    const auto session = Session::Local(graph, {}).value();
+    ASSERT_TRUE(session->Run({}, {}, {v.initializer}).ok());
+    constexpr int kSteps = 10, kSteady = 4;
+    int64_t launches = 0;
+    for (int step = 1; step <= kSteps; ++step) {
+      if (moves || step == 2) {
+        ASSERT_TRUE(session->Run({}, {}, {copy.initializer}).ok());
+      }
+      if (step == kSteps - kSteady + 1) launches = FakeDrivers()[0]->counts().launches;
+      ASSERT_TRUE(session->Run({}, {}, {update}).ok());
+    }
+    EXPECT_EQ(FakeDrivers()[0]->counts().launches, launches + (moves ? 0 : kSteady));
+    EXPECT_EQ(session->Run({}, {v.value}).value()[0].values<float>()[0], std::ldexp(1.0f, kSteps));
+    ExpectNoRaces();
+  }
+}
+
 // A graph ends where a copy to the host begins. The next one works on what that one has read, too,
 // and updates v in place.
 TEST(FakeGpuGraphs, UpdateInPlaceWhatAnEarlierOneHasRead) {
