@@ -128,7 +128,9 @@ int Main(int argc, char** argv) {
   LogInfo((*server)->worker().task() + " listens on " + (*server)->address());
   if (const std::string trust = DescribeTrust(options.transport); !trust.empty()) LogWarning(trust);
 
-  LogInfo(signals.Wait(with_stdin) + ": draining");
+  const std::string why = signals.Wait(with_stdin);
+  (*server)->worker().Drain();  // before it is said: whoever reads that finds it so
+  LogInfo(why + ": draining");
   (*server)->Stop(drain);
   return 0;
 }
