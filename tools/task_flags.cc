@@ -1,3 +1,5 @@
+// A function for each group of flags: key, threads, memory, TensorFlow, transport, GPUs. The text
+// of a flag is checked where it is declared, so that the error can say what would be right.
 #include "tools/task_flags.h"
 
 #include <cstdlib>

@@ -344,7 +344,12 @@ TEST_F(GpuTransfersOnCluster, ADaemonThatIsKilledInTheMiddleIsNamedAndTheOtherGo
     for (; status.ok() && steps < 10'000; ++steps) status = Step(steps);
     return status;
   });
-  while (steps < 3) std::this_thread::sleep_for(1ms);
+  // So that the kill comes in the middle of a step; at the latest when no step runs any more.
+  const auto deadline = std::chrono::steady_clock::now() + kLimit;
+  while (steps < 3 && std::chrono::steady_clock::now() < deadline &&
+         running.wait_for(1ms) != std::future_status::ready) {
+  }
+  ASSERT_GE(steps, 3);
   cluster_->daemon("worker", 1).Signal(SIGKILL);
   ASSERT_EQ(running.wait_for(kLimit), std::future_status::ready);
   ExpectError(running.get(), Code::kUnavailable, {kSecondTask});

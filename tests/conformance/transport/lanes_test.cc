@@ -188,6 +188,8 @@ TEST_F(MemoryOfGpus, IsKeptAsLongAsUcxReadsIt) {
     Completions sent;
     for (int i = 0; i < 12; ++i)
       a_->Send(b_of_a_, "", {Buffer::Allocate(memory, kBytes), 0, kBytes, true}, sent.Add());
+    // The loss comes at another point of the transfers in each round: before they begin, or in
+    // them.
     if (round % 2 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(round));
     (round % 3 == 0 ? a_ : b_)->Disconnect(round % 3 == 0 ? b_of_a_ : a_of_b_);
     if (round % 3 != 0) a_->Disconnect(b_of_a_);
