@@ -210,9 +210,9 @@ Result<ReplicatedStep> Replicate(const Scope& scope, const std::vector<std::stri
   if (options.async && InGraph(options) && devices.size() > 1) {
     return InvalidArgument("async replicas take a batch each: give them by ReplicateShards");
   }
-  // The batch is cut where it is fed, in the client: each replica's rows then travel once, straight
-  // to it.
-  const Scope at_client = OnCluster(devices[0]) ? scope.WithDevice(kClient) : scope;
+  // The batch is cut where it is fed, in the client's host memory: each replica's rows then travel
+  // once, straight to it.
+  const Scope at_client = scope.WithDevice(OnCluster(devices[0]) ? kClient : "/device:CPU:0");
   const std::vector<int64_t> shares =
       options.shares.empty() ? std::vector<int64_t>(devices.size(), 1) : options.shares;
   MG_ASSIGN_OR_RETURN(const BatchShards split, SplitBatch(at_client, batch, shares));
