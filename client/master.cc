@@ -1,8 +1,8 @@
 // Preparing a signature: resolve its names, place the whole graph (once, again only if it has
-// grown), prune to what the signature needs, replace variables by reference, optimise, partition by
-// device, and register the partitions with their tasks. CutFor is all but the last; each pass takes
-// a value and gives one (client/master/). The result is kept by signature, so that a later Run of
-// the same feeds and fetches only looks it up.
+// grown), prune to what the signature needs, replace variables by reference, optimise, find the
+// joint collectives, partition by device, and register the partitions with their tasks. CutFor is
+// all but the last; each pass takes a value and gives one (client/master/). The result is kept by
+// signature, so that a later Run of the same feeds and fetches only looks it up.
 #include "client/master.h"
 
 #include <algorithm>
@@ -14,6 +14,7 @@
 #include "client/master/request.h"
 #include "executor/worker/worker.pb.h"
 #include "graph/graph_def.h"
+#include "graph/joint_collectives.h"
 #include "graph/op_source.h"
 #include "ops/collective/collective.h"
 
@@ -126,6 +127,7 @@ Result<Master::Cut> Master::CutFor(const Signature& signature) {
   MG_ASSIGN_OR_RETURN(StepGraph by_handle, WithHandles(std::move(pruned)));
   MG_ASSIGN_OR_RETURN(StepGraph step,
                       Optimised(std::move(by_handle), options_.optimizer, options_.evaluate));
+  MG_RETURN_IF_ERROR(FindJointCollectives(&step.graph, step.request.feeds));
   MG_ASSIGN_OR_RETURN(PartitionedGraph parts,
                       PartitionGraph(step.graph, {.feeds = step.request.feeds,
                                                   .fetches = step.request.fetches,

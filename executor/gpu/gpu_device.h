@@ -2,10 +2,11 @@
 // when copies and segments are done.
 //
 // The launching thread is the only one that issues work to Queue::kCompute; it never waits for the
-// device. Copies to and from the host are issued by whichever thread has the tensor. What is to
-// happen when the device has come to a point is an Arrival: the completing thread looks at events,
-// at once while it is busy and after naps of some tens of microseconds when nothing comes, and
-// sleeps when nothing is awaited.
+// device, but in a joint launch for other members' launching threads (executor/gpu/joint_launch.h).
+// Copies to and from the host are issued by whichever thread has the tensor. What is to happen when
+// the device has come to a point is an Arrival: the completing thread looks at events, at once
+// while it is busy and after naps of some tens of microseconds when nothing comes, and sleeps when
+// nothing is awaited.
 //
 // A lost context (an illegal address in a kernel, say) ends everything that waits with Unavailable,
 // and refuses what comes, until the process is started anew.

@@ -1,7 +1,8 @@
 // Lowering, in the phases of Run: Classify (the device and kernel of each node, and whether a
 // collective goes from GPU to GPU), TaskOrder, PlaceOutputs (where each tensor is
 // made: on the host or on a GPU), PlanCopies (one for each tensor and place where it is needed and
-// not made), Group (nodes into segments: gpu/segments.h), Build (the new graph). Kernels are made
+// not made), CheckJoint (collectives that are launched with other nodes), Group (nodes into
+// segments: gpu/segments.h), Build (the new graph). Kernels are made
 // first of all, since only a kernel tells whether it is asynchronous, and so whether its node can
 // be part of a segment.
 //
@@ -22,6 +23,7 @@
 #include "base/log.h"
 #include "executor/gpu/copies.h"
 #include "executor/gpu/gpu_device.h"
+#include "executor/gpu/joint_launch.h"
 #include "executor/gpu/members.h"
 #include "executor/gpu/places.h"
 #include "executor/gpu/segment.h"
@@ -29,6 +31,7 @@
 #include "executor/plan/task_graph.h"
 #include "executor/plan/task_kernels.h"
 #include "graph/control_flow.h"
+#include "graph/joint_collectives.h"
 #include "graph/structural_ops.h"
 #include "graph/topological_sort.h"
 
@@ -75,6 +78,7 @@ class Lowering {
     MG_ASSIGN_OR_RETURN(order_, TaskOrder(graph_, linked_sends_, NextReady::kFirstIn));
     MG_RETURN_IF_ERROR(PlaceOutputs());
     MG_RETURN_IF_ERROR(PlanCopies());
+    MG_RETURN_IF_ERROR(CheckJoint());
     Group();
     MG_RETURN_IF_ERROR(Build());
     return std::move(out_);
@@ -84,8 +88,9 @@ class Lowering {
   struct Info : PlacedNode {
     const KernelRegistry::Entry* entry = nullptr;
     std::unique_ptr<Kernel> kernel;
-    bool launched = false;  // synchronous: it goes into a segment
+    bool launched = false;  // synchronous or joint: it goes into a segment
     bool direct = false;    // a collective from GPU to GPU
+    int64_t place = -1;     // of a joint one
     DeviceMerge merge;      // for a direct reduction
   };
   // The copy of a tensor to a place where it was not made.
@@ -227,6 +232,11 @@ class Lowering {
       }
     }
     node.direct = why.empty();
+    const auto joint = graph_.attrs(id).GetOr<std::vector<int64_t>>(kJointPlace, {});
+    if (node.direct && node.merge.adds && joint.size() == 2) {
+      node.place = joint[0];
+      node.launched = true;
+    }
     const std::string text = DescribeWay(members, *options_.links, why);
     if (told_.insert(text).second) LogInfo(text);
     return Status();
@@ -330,6 +340,49 @@ class Lowering {
     return found == copy_of_.end() ? -1 : static_cast<int64_t>(found->second);
   }
 
+  // Whether places of joint collectives are as graph/joint_collectives.h says, as far as this task
+  // can tell. REQUIRES: order_.
+  Status CheckJoint() {
+    std::map<int32_t, std::vector<NodeId>> joint;  // by GPU and place
+    std::vector<bool> behind(nodes_.size(), false);
+    const auto is_behind = [&](NodeId source) {
+      return behind[static_cast<size_t>(source)] || at(source).place >= 0;
+    };
+    for (const NodeId id : order_) {
+      bool waits = linked_send(id) >= 0 && is_behind(linked_send(id));
+      for (const Endpoint& e : graph_.inputs(id)) waits = waits || is_behind(e.node);
+      for (const NodeId control : graph_.control_inputs(id)) waits = waits || is_behind(control);
+      behind[static_cast<size_t>(id)] = waits;
+      if (at(id).place < 0) continue;
+      const auto count = graph_.attrs(id).Get<std::vector<int64_t>>(kJointPlace)[1];
+      auto& list = joint[at(id).gpu];
+      if (list.empty())
+        list.assign(static_cast<size_t>(std::clamp<int64_t>(count, 1, 1 << 20)), -1);
+      const bool fits = at(id).place < static_cast<int64_t>(list.size()) &&
+                        count == static_cast<int64_t>(list.size()) &&
+                        list[static_cast<size_t>(at(id).place)] < 0;
+      if (waits || !fits) {
+        return InvalidArgument(Who(id) + ": " + std::string(kJointPlace) +
+                               (waits ? " of a node that waits for another one with it"
+                                      : " that another node has, or beyond their number"));
+      }
+      list[static_cast<size_t>(at(id).place)] = id;
+    }
+    for (const auto& [gpu, list] : joint) {
+      if (std::ranges::count(list, -1) > 0)
+        return InvalidArgument(DeviceOf(gpu) + ": " + std::string(kJointPlace) + " lacks places");
+      const auto members = [&](NodeId id) {
+        return graph_.attrs(id).GetOr<std::vector<std::string>>("members", {});
+      };
+      for (size_t place = 0; place < list.size(); ++place) {
+        if (members(list[place]) != members(list[0]))
+          return InvalidArgument(Who(list[place]) + ": other members than " + Who(list[0]));
+        joint_before_[list[place]] = place == 0 ? -1 : list[place - 1];
+      }
+    }
+    return Status();
+  }
+
   void Group() {
     std::vector<SegmentNode> nodes(nodes_.size() + copies_.size());
     const auto number = [](size_t i) { return static_cast<int32_t>(i); };
@@ -348,6 +401,10 @@ class Lowering {
       }
       for (const NodeId control : graph_.control_inputs(id)) node.before.push_back(control);
       if (linked_send(id) >= 0) node.before.push_back(linked_send(id));
+      if (const auto before = joint_before_.find(id); before != joint_before_.end()) {
+        node.joint = true;
+        if (before->second >= 0) node.before.push_back(before->second);
+      }
     }
     for (size_t i = 0; i < copies_.size(); ++i)
       nodes[CopyNode(i)].before.push_back(copies_[i].from.node);
@@ -642,6 +699,14 @@ class Lowering {
                             Attrs{{"Tin", input_types}, {"Tout", output_types}}, group.device));
     for (size_t i = 0; i < leaving.size(); ++i)
       out_.graph.SetShape({made.id, static_cast<int32_t>(i)}, graph_.shape(leaving[i]));
+    const auto joint = std::ranges::count_if(
+        spec.items, [](const SegmentItem& item) { return item.collective != nullptr; });
+    if (joint > 0) {
+      LogInfo(DeviceOf(group.device) + " launches " +
+              std::to_string(static_cast<ptrdiff_t>(spec.items.size()) - joint) + " nodes and " +
+              std::to_string(joint) + (joint == 1 ? " collective" : " collectives") +
+              " with the other members'");
+    }
     MG_ASSIGN_OR_RETURN(auto kernel, Segment::Make(std::move(spec)));
     made.kernel = kernel.get();
     out_.kernels[made.id] = std::move(kernel);
@@ -663,6 +728,10 @@ class Lowering {
   SegmentItem MakeItem(NodeId id, uint32_t* slots) {
     Info& node = at(id);
     SegmentItem item;
+    if (node.place >= 0) {
+      item.collective = std::make_shared<JointCollective>(
+          JointCollective{TakeCollective(&node.kernel), std::move(node.merge)});
+    }
     item.kernel = std::move(node.kernel);
     item.name = graph_.name(id);
     item.op = graph_.op(id).name();
@@ -687,8 +756,8 @@ class Lowering {
     item.host_outputs = Flags(node.host_outputs);
     item.reads_only = graph_.op(id).reads_only();
     // Of the ops with state only those on variables can be replayed.
-    item.replayable =
-        node.entry->def.replayable && !objects && (!graph_.op(id).stateful() || resources);
+    item.replayable = node.place >= 0 || (node.entry->def.replayable && !objects &&
+                                          (!graph_.op(id).stateful() || resources));
     return item;
   }
 
@@ -704,8 +773,9 @@ class Lowering {
   SegmentPlan plan_;
   std::vector<Made> made_;
   std::vector<NodeId> new_ids_;
-  ControlFlow flow_;  // empty if there is none
-  DeviceName cpu_;    // of this task
+  std::map<NodeId, NodeId> joint_before_;  // the joint collective of the place before; -1: none
+  ControlFlow flow_;                       // empty if there is none
+  DeviceName cpu_;                         // of this task
   std::unique_ptr<TensorPlaces> places_;
   std::set<std::string> told_;  // logged already, about collectives
 };

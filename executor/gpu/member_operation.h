@@ -23,6 +23,7 @@ struct MemberRow {
   uint64_t node = 0;       // NodeOfLink
   bool sends = false;      // a broadcast's sender
   bool any_order = false;  // Communicators::any_order
+  bool captures = false;   // a joint segment's range may be one graph
   Shape shape;             // of the first input
 };
 
@@ -50,6 +51,12 @@ struct MemberOperation : Arrival, std::enable_shared_from_this<MemberOperation> 
   std::vector<Tensor> on_host;
   EventId ready = -1;  // the inputs are there
   int rank = -1;
+  // Of a joint segment (executor/gpu/joint_launch.h): what launches it, and what its collectives
+  // take memory from meanwhile.
+  LaunchTask* task = nullptr;
+  bool captures = false;
+  Allocator* memory = nullptr;
+  bool capturing = false;
 
   // Guarded by the members' mutex.
   State state = State::kRollCall;
@@ -66,6 +73,7 @@ struct MemberOperation : Arrival, std::enable_shared_from_this<MemberOperation> 
   bool inputs_there = false;                         // the deadline counts
   MemberOperationPtr self;                           // while the device has it
   std::shared_ptr<GpuMembers::Connection> connection;
+  std::optional<Status> issued;  // how the task ended
 
   // The members thread's, once all are there.
   std::vector<MemberRow> rows;

@@ -25,7 +25,7 @@ using collective::GroupName;
 namespace {
 
 // A row as bytes:
-//   signature:u64 current:u64 node:u64 sends:u8 any_order:u8 dims:u8 dim:i64*dims
+//   signature:u64 current:u64 node:u64 sends:u8 any_order:u8 captures:u8 dims:u8 dim:i64*dims
 std::string EncodeRow(const MemberRow& row) {
   Encoder out;
   out.Put(row.signature);
@@ -33,6 +33,7 @@ std::string EncodeRow(const MemberRow& row) {
   out.Put(row.node);
   out.Put(static_cast<uint8_t>(row.sends));
   out.Put(static_cast<uint8_t>(row.any_order));
+  out.Put(static_cast<uint8_t>(row.captures));
   out.Put(static_cast<uint8_t>(row.shape.rank()));
   for (int i = 0; i < row.shape.rank(); ++i) out.Put(row.shape.dim(i));
   return out.Take();
@@ -48,6 +49,7 @@ Result<std::vector<MemberRow>> DecodeRows(std::string_view bytes, int ranks) {
     row.node = in.Get<uint64_t>();
     row.sends = in.Get<uint8_t>() != 0;
     row.any_order = in.Get<uint8_t>() != 0;
+    row.captures = in.Get<uint8_t>() != 0;
     std::vector<int64_t> dims(in.Get<uint8_t>());
     for (int64_t& dim : dims) dim = in.Get<int64_t>();
     if (std::any_of(dims.begin(), dims.end(), [](int64_t dim) { return dim < 0; }) ||
@@ -136,24 +138,27 @@ GpuMembers::~GpuMembers() { MG_CHECK(!thread_.joinable()); }
 
 void GpuMembers::Begin(const MemberOperationPtr& operation) {
   const CollectiveRequest& request = *operation->request;
-  Status status = MarkInputs(*operation);
-  if (status.ok() && request.members == nullptr) {
-    return request.group_size == 1 ? Alone(operation) : Enter(operation);
-  }
-  if (status.ok()) status = Announce(operation);
-  if (!status.ok()) {
-    {
-      MutexLock lock(mutex_);
-      operation->state = MemberOperation::State::kOver;
-    }
-    return End(operation, status);
-  }
-  operation->manager->Start(operation->meeting);
+  const Status status = MarkInputs(*operation);
+  if (!status.ok()) return Refuse(operation, status);
+  if (request.members != nullptr) return Announce(operation);
+  return request.group_size == 1 ? Alone(operation) : Enter(operation);
 }
 
-// Records the event behind the inputs.
-Status GpuMembers::MarkInputs(MemberOperation& op) {
-  StreamDriver& driver = device_.driver();
+void GpuMembers::BeginJoint(const MemberOperationPtr& operation) {
+  const Status status = TakeEvent(*operation);
+  return status.ok() ? Announce(operation) : Refuse(operation, status);
+}
+
+// It has not met anybody yet.
+void GpuMembers::Refuse(const MemberOperationPtr& operation, const Status& status) {
+  {
+    MutexLock lock(mutex_);
+    operation->state = MemberOperation::State::kOver;
+  }
+  End(operation, status);
+}
+
+Status GpuMembers::TakeEvent(MemberOperation& op) {
   {
     MutexLock lock(mutex_);
     if (!events_.empty()) {
@@ -162,8 +167,15 @@ Status GpuMembers::MarkInputs(MemberOperation& op) {
     }
   }
   if (op.ready < 0) {
-    MG_ASSIGN_OR_RETURN(op.ready, driver.MakeEvent(/*timed=*/false));
+    MG_ASSIGN_OR_RETURN(op.ready, device_.driver().MakeEvent(/*timed=*/false));
   }
+  return Status();
+}
+
+// Records the event behind the inputs.
+Status GpuMembers::MarkInputs(MemberOperation& op) {
+  StreamDriver& driver = device_.driver();
+  MG_RETURN_IF_ERROR(TakeEvent(op));
   return device_.Issue(Queue::kCompute, [&] { return driver.Record(op.ready, Queue::kCompute); });
 }
 
@@ -232,15 +244,9 @@ void GpuMembers::Entered(const MemberOperationPtr& operation, const Status& stat
       MutexLock lock(mutex_);
       if (told_.insert(way).second) LogInfo(way);
     }
-    if (!why.empty()) return ThroughHost(operation);
-    failure = Announce(operation);
+    return why.empty() ? Announce(operation) : ThroughHost(operation);
   }
-  if (failure.ok()) return op.manager->Start(op.meeting);
-  {
-    MutexLock lock(mutex_);
-    op.state = MemberOperation::State::kOver;
-  }
-  End(operation, failure);
+  Refuse(operation, failure);
 }
 
 // The epoch of the group is over. A meeting that is under way ends by itself.
@@ -267,8 +273,13 @@ void GpuMembers::NeedThread() {
                         [this] { Thread(); });
 }
 
-// Makes the request for the roll call.
-Status GpuMembers::Announce(const MemberOperationPtr& operation) {
+// Begins the roll call.
+void GpuMembers::Announce(const MemberOperationPtr& operation) {
+  const Status status = MakeRollCall(operation);
+  return status.ok() ? operation->manager->Start(operation->meeting) : Refuse(operation, status);
+}
+
+Status GpuMembers::MakeRollCall(const MemberOperationPtr& operation) {
   MemberOperation& op = *operation;
   const CollectiveRequest& request = *op.request;
   const auto& devices = request.members->devices;
@@ -286,6 +297,7 @@ Status GpuMembers::Announce(const MemberOperationPtr& operation) {
   row.sends = request.kind == CollectiveKind::kBroadcast && !op.inputs.empty();
   row.node = NodeOfLink(device_.info().link);
   row.any_order = device_.driver().communicators()->any_order();
+  row.captures = op.captures;
   if (!op.inputs.empty()) row.shape = op.inputs[0].shape();
   op.request->inputs.clear();
   MutexLock lock(mutex_);

@@ -16,9 +16,10 @@
 // node each rank adds up a share of the elements; over several nodes, sums go from node to node
 // (executor/gpu/exchange_plan.h). Which node it is on each member says in its row.
 //
-// Nothing on another queue waits for kMembers: who needs a result begins when it is there. So
-// whatever a collective waits for on the device comes to an end, and no order of launches but the
-// one of collectives matters. A place in the order is asked for only when all members are there: a
+// Nothing on another queue waits for kMembers, but in joint segments (executor/gpu/joint_launch.h),
+// which have their place in the order: who needs a result begins when it is there. So whatever a
+// collective waits for on the device comes to an end, and no order of launches but the one of
+// collectives matters. A place in the order is asked for only when all members are there: a
 // member that waits for the result of another collective keeps that one from its place no longer
 // than a message takes.
 //
@@ -83,7 +84,10 @@ struct DeviceMerge {
   bool adds = false;               // it is a sum, of any number; else it takes two
 };
 
-// One member's part in one collective.
+class JointGraph;
+class JointLaunch;
+
+// One member's part in one collective, or in a joint segment's.
 struct MemberOperation;
 using MemberOperationPtr = std::shared_ptr<MemberOperation>;
 
@@ -95,12 +99,15 @@ class GpuMembers : public DeviceWork, public std::enable_shared_from_this<GpuMem
 
   // On the launching thread. `operation->done` is called once, on any thread.
   void Begin(const MemberOperationPtr& operation);
+  // The same for a joint segment, on any thread.
+  void BeginJoint(const MemberOperationPtr& operation);
   void Cancel(const MemberOperationPtr& operation);
   // Ends what is under way; nothing begins any more.
   void Stop() override;
 
  private:
   friend struct MemberOperation;
+  friend class JointLaunch;
   // A communicator that was joined.
   struct Connection {
     uint64_t key = 0;  // of its id
@@ -108,7 +115,8 @@ class GpuMembers : public DeviceWork, public std::enable_shared_from_this<GpuMem
     bool closed = false;     // for what is not under way
     bool broken = false;     // aborted
     bool ended = false;      // the abort is over
-    bool launching = false;  // an exchange is not known to be on the queue; the members thread's
+    bool launching = false;  // an exchange is not known to be on the queue; of whoever launches
+    std::vector<std::weak_ptr<JointGraph>> graphs;  // that refer to it
   };
   // What this member knows of a group (a list of devices): its communicator, and how many
   // collectives of the group it has left out.
@@ -117,12 +125,15 @@ class GpuMembers : public DeviceWork, public std::enable_shared_from_this<GpuMem
     uint64_t left_out = 0;  // collectives that others may have launched
   };
 
+  Status TakeEvent(MemberOperation& operation);
   Status MarkInputs(MemberOperation& operation);
   void Alone(const MemberOperationPtr& operation);
   void Enter(const MemberOperationPtr& operation);
   void Entered(const MemberOperationPtr& operation, const Status& status);
   void Broken(const MemberOperationPtr& operation, const Status& status);
-  Status Announce(const MemberOperationPtr& operation);
+  void Refuse(const MemberOperationPtr& operation, const Status& status);
+  void Announce(const MemberOperationPtr& operation);
+  Status MakeRollCall(const MemberOperationPtr& operation);
   void Heard(const MemberOperationPtr& operation, const Status& status,
              const std::vector<Tensor>& rows);
   void Numbered(const MemberOperationPtr& operation, const Status& status,
@@ -146,6 +157,7 @@ class GpuMembers : public DeviceWork, public std::enable_shared_from_this<GpuMem
   void Watch() MG_REQUIRES(mutex_);  // gives the lock back meanwhile
   void Launch(const MemberOperationPtr& operation);
   Status Enqueue(MemberOperation& operation);
+  Status IssueJoint(MemberOperation& operation);
   Status Connect(MemberOperation& operation);
   // Which communicator is to be used; one with an id is to be joined.
   struct Agreement {
@@ -154,8 +166,9 @@ class GpuMembers : public DeviceWork, public std::enable_shared_from_this<GpuMem
   };
   Result<Agreement> Agree(MemberOperation& operation);
   // What the members meet for in one collective.
-  enum class Meeting : uint8_t { kRollCall, kNumbers, kCommunicator, kJoined };
-  // Waits on the members thread for a meeting; what the members say.
+  enum class Meeting : uint8_t { kRollCall, kNumbers, kCommunicator, kJoined, kWay, kCaptured };
+  // Waits on the members thread, or in a joint launch on the launching one, for a meeting; what the
+  // members say.
   Result<Tensor> Meet(MemberOperation& operation, Meeting meeting, std::string_view row);
   std::shared_ptr<CollectiveRequest> MeetingFor(const MemberOperation& operation, Meeting meeting,
                                                 std::string_view row) const;

@@ -7,6 +7,7 @@
 
 #include "executor/gpu/grains.h"
 #include "executor/gpu/member_operation.h"
+#include "executor/gpu/node_observer.h"
 
 namespace monograph {
 namespace {
@@ -64,6 +65,14 @@ Status GpuMembers::ReduceInAnyOrder(MemberOperation& op) {
 }
 
 Result<Buffer> GpuMembers::Allocate(MemberOperation& op, size_t bytes, Queue queue) {
+  if (op.memory != nullptr) {  // kMembers waits for kCompute behind this
+    Buffer memory = Buffer::Allocate(op.memory, bytes);
+    if (!memory) {
+      return ResourceExhausted("no memory for " + std::to_string(bytes) + " bytes. " +
+                               device_.memory().Table());
+    }
+    return memory;
+  }
   const auto deadline = std::chrono::steady_clock::now() + op.request->timeout;
   for (;;) {
     uint64_t wait_tick = 0;
@@ -228,25 +237,36 @@ Status GpuMembers::Follow(MemberOperation& op, const ExchangePlan& plan, const P
 Status GpuMembers::Merge(MemberOperation& op, const std::vector<Tensor>& inputs, Tensor output) {
   StreamDriver& driver = device_.driver();
   Kernel& kernel = *op.merge->kernel;
-  PlaceAllocator place(&output);
   const DType dtype = output.dtype();
-  const auto nowhere = std::make_unique<bool[]>(inputs.size());  // all false: nothing on the host
-  const auto compute = [&](std::vector<Tensor> from) -> Status {
+  KernelContext base;
+  GpuLauncher::Begin(&base, *op.context, device_);
+  GpuLauncher::UseStream(&base, driver.members_stream());
+  const auto merge = [&kernel, dtype, base](std::vector<Tensor> from, Tensor result) -> Status {
+    const auto nowhere = std::make_unique<bool[]>(from.size());  // all false: nothing on the host
+    PlaceAllocator place(&result);
     std::vector<Tensor> to(1);
-    KernelContext context;
-    GpuLauncher::Begin(&context, *op.context, device_);
+    KernelContext context = base;
     GpuLauncher::UseMemory(&context, &place);
-    GpuLauncher::UseStream(&context, driver.members_stream());
     GpuLauncher::Set(&context, from, to, &dtype, nowhere.get(), nowhere.get());
-    MG_RETURN_IF_ERROR(device_.Issue(Queue::kMembers, [&] { return kernel.Compute(context); }));
-    return to[0].raw() == output.raw() ? Status() : Internal("a merged share went elsewhere");
+    MG_RETURN_IF_ERROR(kernel.Compute(context));
+    return to[0].raw() == result.raw() ? Status() : Internal("a merged share went elsewhere");
+  };
+  const auto compute = [&](const std::vector<Tensor>& from) {
+    return device_.Issue(Queue::kMembers, [&] { return merge(from, output); });
   };
   if (driver.observes()) {
     std::vector<MemoryAccess> reads;
-    for (const Tensor& input : inputs) reads.push_back({input.raw(), input.bytes()});
+    std::vector<Tensor> again;
+    for (const Tensor& input : inputs) {
+      reads.push_back({input.raw(), input.bytes()});
+      again.push_back(Unheld(input));
+    }
     const MemoryAccess write{std::as_const(output).raw(), output.bytes()};
-    driver.OnKernel(
-        {.name = "merge", .reads = reads, .writes = {&write, 1}, .queue = Queue::kMembers});
+    driver.OnKernel({.name = "merge",
+                     .reads = reads,
+                     .writes = {&write, 1},
+                     .again = [merge, again, to = Unheld(output)] { return merge(again, to); },
+                     .queue = Queue::kMembers});
   }
   if (op.merge->adds) return compute(inputs);
   MG_RETURN_IF_ERROR(compute({inputs[0], inputs[1]}));

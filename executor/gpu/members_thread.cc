@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "executor/collective/operation.h"
+#include "executor/gpu/joint_launch.h"
 #include "executor/gpu/member_operation.h"
 
 namespace monograph {
@@ -96,6 +97,14 @@ void GpuMembers::Retire() {
 // kernel there. A kernel of another communicator may itself wait for a member that is gone, until
 // this thread aborts that communicator, too.
 void GpuMembers::Abort(std::shared_ptr<Connection> connection) {
+  std::vector<std::weak_ptr<JointGraph>> graphs;
+  {
+    MutexLock lock(mutex_);
+    graphs = std::exchange(connection->graphs, {});
+  }
+  for (const auto& graph : graphs) {
+    if (const auto held = graph.lock(); held != nullptr) held->Drop();
+  }
   // Not health(): a device may count as lost whose context lives, and then what is enqueued goes on
   // until it is aborted.
   if (device_.driver().lost()) {
@@ -153,6 +162,7 @@ void GpuMembers::Watch() {
   for (const MemberOperationPtr& operation : under_way_) {
     MemberOperation& op = *operation;
     if (!op.failure.ok() || op.connection == nullptr) continue;
+    if (op.task != nullptr && !op.issued.has_value()) continue;  // IssueJoint looks at it
     if (!op.inputs_there) {
       const Result<bool> there = device_.driver().Done(op.ready);
       op.inputs_there = there.ok() && *there;
@@ -206,7 +216,7 @@ void GpuMembers::Launch(const MemberOperationPtr& operation) {
     op.self = operation;
     under_way_.push_back(operation);
   }
-  Status status = Enqueue(op);
+  Status status = op.task == nullptr ? Enqueue(op) : IssueJoint(op);
   if (!status.ok()) {
     {
       MutexLock lock(mutex_);
@@ -250,6 +260,18 @@ Status GpuMembers::Enqueue(MemberOperation& op) {
       return Gather(op);
   }
   return Internal("no kind of collective");
+}
+
+// The launching thread enqueues it, which alone may use kCompute. Nothing else is launched
+// meanwhile.
+Status GpuMembers::IssueJoint(MemberOperation& op) {
+  MG_RETURN_IF_ERROR(device_.health());
+  MG_RETURN_IF_ERROR(Connect(op));
+  device_.Post(op.task);
+  // The launching thread sees for itself that the step is aborted.
+  MutexLock lock(mutex_);
+  changed_.Wait(mutex_, [&]() MG_REQUIRES(mutex_) { return op.issued.has_value(); });
+  return *op.issued;
 }
 
 // Uses the communicator that all members have already, or makes a new one.
@@ -376,8 +398,11 @@ Status GpuMembers::WaitUntilReady(MemberOperation& op) {
                               " for the other members' GPUs");
     }
     // NCCL may be waiting for a device whose context is lost, and nothing else may notice the loss.
-    if (const auto there = device_.driver().Done(op.ready); !there.ok())
-      return device_.Check(there.status());
+    // While a graph is captured nothing may be asked.
+    if (op.task == nullptr) {
+      if (const auto there = device_.driver().Done(op.ready); !there.ok())
+        return device_.Check(there.status());
+    }
     MG_RETURN_IF_ERROR(device_.health());
     changed_.WaitFor(mutex_, kMembersPoll);
   }

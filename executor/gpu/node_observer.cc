@@ -7,15 +7,10 @@
 #include "executor/resource_manager.h"
 
 namespace monograph {
-namespace {
-
-// The same bytes, held by nobody.
 Tensor Unheld(const Tensor& tensor) {
   return Tensor(tensor.dtype(), tensor.shape(),
                 Buffer::Wrap(const_cast<void*>(tensor.raw()), tensor.bytes(), nullptr));
 }
-
-}  // namespace
 
 void NodeObserver::Before(const SegmentItem& item, std::span<const Tensor> inputs) {
   if (!device_.driver().observes()) return;

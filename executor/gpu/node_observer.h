@@ -10,6 +10,9 @@
 
 namespace monograph {
 
+// The same bytes, held by nobody.
+Tensor Unheld(const Tensor& tensor);
+
 class NodeObserver {
  public:
   explicit NodeObserver(GpuDevice& device) : device_(device) {}

@@ -15,6 +15,7 @@
 
 #include "base/free_list.h"
 #include "base/log.h"
+#include "executor/gpu/joint_launch.h"
 #include "executor/gpu/launcher.h"
 #include "executor/gpu/node_observer.h"
 #include "executor/gpu/segment_replay.h"
@@ -58,6 +59,14 @@ class SegmentImpl : public Segment {
     run->done = std::move(done);
     run->step = GpuLauncher::Step(context);
     run->order = spec_.order;
+    if (first_joint_ != nullptr) {
+      run->trace = nullptr;
+      if (run->joint == nullptr)
+        run->joint = std::make_unique<JointLaunch>(&device_, first_joint_, joint_range_ >= 0);
+      return run->joint->Begin(context, run, [this, run](const Status& status) {
+        run->trace == nullptr ? End(run, status) : Traced(run, status);
+      });
+    }
     const uint64_t life = run->life.fetch_add(1) + 1;
     const bool open = context.OnCancel([run, life] { run->cancelled.store(life); });
     if (!open) run->cancelled.store(life);
@@ -77,6 +86,7 @@ class SegmentImpl : public Segment {
     std::vector<EventId> times;
     std::vector<int64_t> bytes;  // of the device that each node reads and writes
     int32_t thread = 0;
+    std::unique_ptr<JointLaunch> joint;  // of a segment with joint collectives
 
     void Run() override { segment->Launch(this); }
     void Arrived(const Status& status) override { segment->Traced(this, status); }
@@ -84,6 +94,7 @@ class SegmentImpl : public Segment {
 
   void Launch(Job* run);
   void Traced(Job* run, const Status& status);
+  void LaunchJoint(Job* run);
   void End(Job* run, const Status& status) {
     const Done done = std::move(run->done);
     jobs_.Give(run);
@@ -99,6 +110,9 @@ class SegmentImpl : public Segment {
   Status KeepInputs(const SegmentItem& item, std::span<Tensor> inputs);
   SegmentVariant& FindVariant();
   Status RunRange(KernelContext& outer, SegmentVariant& variant, size_t index);
+  Status RunJointRange(KernelContext& outer, SegmentVariant& variant, size_t index, bool replay,
+                       Job* run);
+  Status RunCollective(KernelContext& outer, const SegmentItem& item);
   // `keep`: where a range that is replayed holds its outputs; nullptr for other ranges.
   Status RunItems(KernelContext& outer, const SegmentRange& range, CapturedRange* keep, Job* run);
   Status RunOnce(KernelContext& outer, const SegmentRange& range, Job* run);
@@ -111,6 +125,7 @@ class SegmentImpl : public Segment {
   Status Capture(KernelContext& outer, const SegmentRange& range, CapturedRange* captured);
   bool HoldsAll(const CapturedRange& captured, int32_t first_block) const;
   Status LaunchFirst(KernelContext& outer, const SegmentRange& range, CapturedRange* captured);
+  Status Record(KernelContext& outer, const SegmentRange& range, CapturedRange* captured);
   Status Replay(KernelContext& outer, const SegmentRange& range, CapturedRange* captured);
   Status Leave(KernelContext& outer, const SegmentRange& range, CapturedRange* captured, bool fill);
 
@@ -121,6 +136,8 @@ class SegmentImpl : public Segment {
   std::vector<SegmentRange> ranges_;
   std::vector<bool> keeping_;  // by slot: of a node that keeps()
   size_t staged_ = 0;          // places of SegmentVariant::staging
+  JointCollective* first_joint_ = nullptr;
+  int32_t joint_range_ = -1;  // the range with all of them, if it may be one graph
   std::vector<EventId> exit_events_;
   FreeList<Job> jobs_;
   // What follows is used on the launching thread only.
@@ -135,6 +152,10 @@ class SegmentImpl : public Segment {
   // so that all take the same memory.
   std::vector<Tensor> held_, entered_;
   CapturedRange once_;
+  JointLaunch* joint_ = nullptr;  // of this run
+  bool capturing_ = false;
+  bool falls_back_ = false;        // a capture that failed, to launches node by node
+  std::vector<Buffer> exchanged_;  // what the collectives of this range read and write
   NodeObserver observer_;
 };
 
@@ -145,6 +166,14 @@ Status SegmentImpl::Prepare() {
   for (const SegmentItem& item : spec_.items) most = std::max(most, item.outputs.size());
   outputs_.resize(most);
   ranges_ = MakeRanges(spec_);
+  for (const SegmentItem& item : spec_.items) {
+    if (first_joint_ == nullptr) first_joint_ = item.collective.get();
+  }
+  const auto joint = [](const SegmentRange& range) { return range.joint; };
+  if (std::ranges::count_if(ranges_, joint) == 1) {
+    const auto range = std::ranges::find_if(ranges_, joint);
+    if (range->replay) joint_range_ = static_cast<int32_t>(range - ranges_.begin());
+  }
   staged_ = spec_.entries.size();
   for (const SegmentRange& range : ranges_) staged_ += range.kept_ins.size();
   keeping_.resize(spec_.slots);
@@ -162,7 +191,18 @@ Status SegmentImpl::Prepare() {
 
 // ---- one run
 
+// Its collectives' members have agreed that it is its turn. The run ends when the device has done
+// it (ComputeAsync).
+void SegmentImpl::LaunchJoint(Job* run) {
+  JointLaunch& joint = *run->joint;
+  run->trace = GpuLauncher::Trace(*run->context);
+  run->thread = TraceThread();
+  const Status status = Execute(*run->context, run);
+  joint.Issued(status);
+}
+
 void SegmentImpl::Launch(Job* run) {
+  if (first_joint_ != nullptr) return LaunchJoint(run);
   if (run->cancelled.load() == run->life.load())
     return End(run, Cancelled("the step was aborted").AsDerived());
   run->trace = GpuLauncher::Trace(*run->context);
@@ -231,9 +271,12 @@ Status SegmentImpl::Enqueue(KernelContext& outer, Job* run) {
   variant_ = &variant;
   measured_ = planned && measure ? script_ : nullptr;
   Status status = TakeEntries(variant, replay);
+  joint_ = run->joint.get();
   for (size_t i = 0; i < ranges_.size() && status.ok(); ++i) {
     if (planned) memory_.AtPoint(script_, i);
-    if (!ranges_[i].replay) {
+    if (ranges_[i].joint) {
+      status = RunJointRange(outer, variant, i, replay, run);
+    } else if (!ranges_[i].replay) {
       status = RunItems(outer, ranges_[i], nullptr, run);
     } else if (replay && !script_->stale()) {
       status = RunRange(outer, variant, i);
@@ -242,6 +285,8 @@ Status SegmentImpl::Enqueue(KernelContext& outer, Job* run) {
     }
   }
   if (planned && status.ok()) memory_.AtPoint(script_, ranges_.size());
+  if (joint_ != nullptr) status = joint_->EndRun(status);
+  exchanged_.clear();
   held_.clear();
   once_.outputs.clear();  // of a run that failed
   measured_ = nullptr;
@@ -338,6 +383,10 @@ Status SegmentImpl::RunItems(KernelContext& outer, const SegmentRange& range, Ca
     MG_RETURN_IF_ERROR(PassOn(outer, item, /*exits=*/keep == nullptr));
     if (traced) MG_RETURN_IF_ERROR(device_.Check(stamp()));
   }
+  if (range.joint) {
+    MG_RETURN_IF_ERROR(joint_->LeaveRange());
+    exchanged_.clear();
+  }
   return Status();
 }
 
@@ -401,6 +450,7 @@ Status SegmentImpl::Fail(const SegmentItem& item, const Status& status) {
 
 Status SegmentImpl::RunItem(KernelContext& outer, const SegmentItem& item, CapturedRange* keep) {
   memory_.SetOwner(item.owner);
+  if (item.collective != nullptr) return RunCollective(outer, item);
   KernelContext context;
   GpuLauncher::Begin(&context, outer, device_);
   const std::span<Tensor> inputs(slots_.data() + item.first_input, item.inputs.size());
@@ -435,6 +485,22 @@ Status SegmentImpl::RunItem(KernelContext& outer, const SegmentItem& item, Captu
     driver.DropEvent(event);
     if (!ran.ok()) return Fail(item, ran);
   }
+  return Status();
+}
+
+// What it reads and writes stays in use to the end of the range: kMembers goes on beside kCompute.
+Status SegmentImpl::RunCollective(KernelContext& outer, const SegmentItem& item) {
+  KernelContext context;
+  GpuLauncher::Begin(&context, outer, device_);
+  const std::span<Tensor> inputs(slots_.data() + item.first_input, item.inputs.size());
+  GpuLauncher::Set(&context, inputs, {outputs_.data(), item.outputs.size()}, item.outputs.data(),
+                   item.host_inputs.get(), item.host_outputs.get());
+  std::vector<Tensor> outputs;
+  const Status status = joint_->Enqueue(*item.collective, context, device_.allocator(), item.owner,
+                                        capturing_, &outputs, &exchanged_);
+  for (const Tensor& output : outputs) exchanged_.push_back(output.buffer());
+  if (!status.ok()) return Fail(item, status);
+  std::ranges::move(outputs, outputs_.begin());
   return Status();
 }
 
@@ -535,6 +601,32 @@ Status SegmentImpl::RunRange(KernelContext& outer, SegmentVariant& variant, size
   return Capture(outer, range, &captured);
 }
 
+// A range with joint collectives: all members go the same way.
+Status SegmentImpl::RunJointRange(KernelContext& outer, SegmentVariant& variant, size_t index,
+                                  bool replay, Job* run) {
+  using Way = JointLaunch::Way;
+  const SegmentRange& range = ranges_[index];
+  CapturedRange& captured = variant.ranges[index];
+  MG_RETURN_IF_ERROR(joint_->EnterRange());
+  if (joint_range_ < 0) return RunItems(outer, range, nullptr, run);
+  Way can = Way::kNodes;
+  if (replay && !script_->stale() && !captured.off) {
+    MG_RETURN_IF_ERROR(StageKept(range, variant));
+    if (captured.has_graph() && joint_->Uses(captured.communicator) &&
+        captured.Valid(memory_.arena(), slots_)) {
+      can = Way::kReplay;
+    } else if (captured.captures < kMostCaptures) {
+      can = Way::kCapture;
+    } else {
+      captured.off = true;
+    }
+  }
+  MG_ASSIGN_OR_RETURN(const Way way, joint_->Agree(can, captured.capture));
+  if (way == Way::kReplay) return Replay(outer, range, &captured);
+  captured.Drop(*driver_);
+  return way == Way::kCapture ? Capture(outer, range, &captured) : RunOnce(outer, range, run);
+}
+
 Status SegmentImpl::Capture(KernelContext& outer, const SegmentRange& range,
                             CapturedRange* captured) {
   MG_RETURN_IF_ERROR(captured->Begin(range, slots_, memory_.arena()));
@@ -551,13 +643,14 @@ Status SegmentImpl::Capture(KernelContext& outer, const SegmentRange& range,
                       &last = spec_.items[static_cast<size_t>(range.end) - 1];
     const std::string what = "the graph from " + first.who + " to '" + last.name + "'";
     LogWarning(what + " is not captured as a CUDA graph (" + failed.message() +
-               "); its nodes are launched one by one");
+               (falls_back_ ? "); its nodes are launched one by one" : "); the step fails"));
     const Status restored = captured->RestoreVariables(failed);
     if (restored.ok()) captured->GiveBack(slots_, variant_->staging);
     captured->Drop(*driver_);
     captured->off = true;
     named_ = !restored.ok();
     MG_RETURN_IF_ERROR(restored.WithContext(what));
+    if (!falls_back_) return failed;
     script_->SkipTo(first_block);
     return RunOnce(outer, range, nullptr);
   }
@@ -592,20 +685,46 @@ bool SegmentImpl::HoldsAll(const CapturedRange& captured, int32_t first_block) c
 Status SegmentImpl::LaunchFirst(KernelContext& outer, const SegmentRange& range,
                                 CapturedRange* captured) {
   StreamDriver& driver = device_.driver();
-  MG_RETURN_IF_ERROR(driver.BeginCapture());
-  const Status issued = RunItems(outer, range, captured, nullptr);
-  const Result<GraphId> graph = driver.EndCapture();
-  if (graph.ok()) captured->graph = *graph;
-  MG_RETURN_IF_ERROR(issued);
-  MG_RETURN_IF_ERROR(graph.status());
+  falls_back_ = !range.joint;
+  const Status status = Record(outer, range, captured);
+  if (range.joint) {
+    // The step's abort tells the others.
+    if (const Status failed = device_.Check(status); !failed.ok() && !joint_->usable())
+      return failed;
+    // All launch their graphs, or none.
+    MG_ASSIGN_OR_RETURN(const bool all, joint_->AllHaveCaptured(status.ok()));
+    falls_back_ = !all;
+    if (status.ok() && !all) return Aborted("another member's is not captured");
+  }
+  MG_RETURN_IF_ERROR(status);
   captured->next_block = script_->next();
-  return driver.Launch(captured->graph);
+  return captured->Launch(driver);
+}
+
+Status SegmentImpl::Record(KernelContext& outer, const SegmentRange& range,
+                           CapturedRange* captured) {
+  StreamDriver& driver = device_.driver();
+  MG_RETURN_IF_ERROR(driver.BeginCapture());
+  capturing_ = true;
+  const Status issued = RunItems(outer, range, captured, nullptr);
+  capturing_ = false;
+  const Result<GraphId> graph = driver.EndCapture();
+  if (graph.ok() && range.joint) {
+    captured->joint = std::make_shared<JointGraph>(driver_, *graph);
+    captured->communicator = joint_->communicator();
+    captured->capture = joint_->number();
+    joint_->Keep(captured->joint);
+  } else if (graph.ok()) {
+    captured->graph = *graph;
+  }
+  MG_RETURN_IF_ERROR(issued);
+  return graph.status();
 }
 
 Status SegmentImpl::Replay(KernelContext& outer, const SegmentRange& range,
                            CapturedRange* captured) {
   captured->captures = 0;
-  MG_RETURN_IF_ERROR(device_.Check(device_.driver().Launch(captured->graph)));
+  MG_RETURN_IF_ERROR(device_.Check(captured->Launch(device_.driver())));
   ++device_.graph_counts().replays;
   script_->SkipTo(captured->next_block);
   for (const auto& [slot, host] : range.live_ins) slots_[slot].Reset();

@@ -9,6 +9,11 @@
 // nodes are launched one by one, and captured anew, or not any more if that happens again and
 // again. A traced step is launched node by node.
 //
+// Joint collectives are items of the segment that leads to them. Such a segment is launched when
+// all members' are (executor/gpu/joint_launch.h), which agree on whether they replay, capture or
+// launch node by node the range that has the collectives; it is done, for the step, when the GPU
+// has done it, so that nothing that follows sees what a collective that fails has left.
+//
 // What nodes may keep beyond the run (SegmentItem::keeps) stays as it is when the segment runs
 // again, maybe in the same step: it lies outside the arena, and is copied if a graph made it. What
 // they give out is copied to a place of its own before a graph takes it.
@@ -27,12 +32,15 @@
 
 namespace monograph {
 
+struct JointCollective;  // executor/gpu/joint_launch.h
+
 struct SegmentItem {
   struct Use {
     uint32_t output;
     uint32_t slot;
   };
   std::unique_ptr<Kernel> kernel;
+  std::shared_ptr<JointCollective> collective;  // in place of a kernel
   std::string name, op;
   std::string who;                     // "node 'x' (Op) on /job:..."
   const std::string* owner = nullptr;  // for the table of memory

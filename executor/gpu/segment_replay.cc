@@ -9,6 +9,7 @@
 #include <iterator>
 
 #include "base/mutex.h"
+#include "executor/gpu/joint_launch.h"
 #include "executor/resource_manager.h"
 
 namespace monograph {
@@ -42,11 +43,16 @@ std::vector<SegmentRange> MakeRanges(const SegmentSpec& spec) {
     const bool leaves = std::any_of(item.exits.begin(), item.exits.end(), [&](const auto& exit) {
       return spec.awaited_exits[exit.second];
     });
-    replay.push_back({options.replay && item.replayable, leaves});
+    replay.push_back({options.replay && item.replayable, leaves, item.collective != nullptr});
   }
   std::vector<SegmentRange> ranges;
-  for (const ReplayRange& range : PlanReplay(replay, options.min_replayed))
-    ranges.push_back({range, {}, {}, {}});
+  for (const ReplayRange& range : PlanReplay(replay, options.min_replayed)) {
+    const auto item = [&](int32_t i) { return spec.items.begin() + i; };
+    ranges.push_back(
+        {range, {}, {}, {}, std::any_of(item(range.begin), item(range.end), [](const auto& each) {
+           return each.collective != nullptr;
+         })});
+  }
 
   const auto range_of = [&](int32_t item) {
     return std::find_if(ranges.begin(), ranges.end(),
@@ -274,9 +280,16 @@ bool CapturedRange::OnlyOurs(const Tensor& value, std::span<const uint32_t> held
   return only;
 }
 
+Status CapturedRange::Launch(StreamDriver& driver) {
+  return joint != nullptr ? joint->Launch() : driver.Launch(graph);
+}
+
 void CapturedRange::Drop(StreamDriver& driver) {
   if (graph >= 0) driver.DropGraph(graph);
   graph = -1;
+  if (joint != nullptr) joint->Drop();
+  joint = nullptr;
+  capture = 0;
   arena_ = nullptr;
   inputs_.clear();
   entered_.clear();

@@ -15,6 +15,7 @@
 
 namespace monograph {
 
+class JointGraph;
 class ResourceManager;
 class Variable;
 
@@ -37,6 +38,7 @@ struct SegmentRange : ReplayRange {
   std::vector<std::pair<uint32_t, bool>> live_ins;  // slots that are filled from outside; on host
   std::vector<Kept> kept_ins;                       // of these, if the range is replayed
   std::vector<LiveOut> live_outs;
+  bool joint = false;  // it has joint collectives
 };
 std::vector<SegmentRange> MakeRanges(const SegmentSpec& spec);
 
@@ -77,6 +79,13 @@ class CapturedRange {
   void Drop(StreamDriver& driver);
 
   GraphId graph = -1;
+  // Of a range with joint collectives: what launches its graph, in place of `graph`; the
+  // communicator that the graph refers to, and the number of the run that captured it.
+  std::shared_ptr<JointGraph> joint;
+  std::weak_ptr<void> communicator;
+  uint64_t capture = 0;
+  bool has_graph() const { return graph >= 0 || joint != nullptr; }
+  Status Launch(StreamDriver& driver);
   bool off = false;             // launched node by node
   int captures = 0;             // since the last replay
   int32_t next_block = 0;       // of the memory script, behind the range

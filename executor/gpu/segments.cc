@@ -2,8 +2,9 @@
 // (needs); backwards, the set that its segment may wait for without delaying anybody (joins): what
 // all its consumers have in common; a segment for each device and set; and in each segment list
 // scheduling by the longest path to the end. Sets are rows of bits, one for each host node that
-// feeds a GPU directly, so that a union or an intersection is a few instructions. PlanReplay then
-// cuts the order of one segment.
+// feeds a GPU directly, so that a union or an intersection is a few instructions. The joint nodes
+// of a device have a bit together, which is in the needs of what follows, and wait for the union of
+// what they need. PlanReplay then cuts the order of one segment.
 #include "executor/gpu/segments.h"
 
 #include <algorithm>
@@ -61,13 +62,39 @@ SegmentPlan PlanSegments(std::span<const SegmentNode> nodes) {
                                    [&](int32_t n) { return nodes[at(n)].device >= 0; });
     if (feeds) bit[i] = static_cast<int32_t>(bits++);
   }
+  // The joint nodes of a device are a host node to all that follows them.
+  std::map<int32_t, int32_t> joint_bit;
+  for (size_t i = 0; i < count; ++i) {
+    if (!nodes[i].joint) continue;
+    const auto [known, fresh] = joint_bit.emplace(nodes[i].device, static_cast<int32_t>(bits));
+    if (fresh) ++bits;
+    bit[i] = known->second;
+  }
   // needs: the host nodes that a node itself waits for. joins: those that its segment waits for.
   Sets needs(count, bits), joins(count, bits);
-  for (const int32_t node : order) {
-    for (const int32_t source : nodes[at(node)].before) {
-      needs.Unite(at(node), at(source));
-      if (bit[at(source)] >= 0) needs.Add(at(node), static_cast<size_t>(bit[at(source)]));
+  const auto find_needs = [&] {
+    for (const int32_t node : order) {
+      for (const int32_t source : nodes[at(node)].before) {
+        const bool only_order = nodes[at(node)].joint && nodes[at(source)].joint &&
+                                nodes[at(node)].device == nodes[at(source)].device;
+        if (only_order) continue;
+        needs.Unite(at(node), at(source));
+        if (bit[at(source)] >= 0) needs.Add(at(node), static_cast<size_t>(bit[at(source)]));
+      }
     }
+  };
+  find_needs();
+  if (!joint_bit.empty()) {
+    // What any joint node needs all of them do, and so does what follows.
+    std::map<int32_t, size_t> first;
+    for (size_t i = 0; i < count; ++i) {
+      if (!nodes[i].joint) continue;
+      needs.Unite(first.emplace(nodes[i].device, i).first->second, i);
+    }
+    for (size_t i = 0; i < count; ++i) {
+      if (nodes[i].joint) needs.Unite(i, first.at(nodes[i].device));
+    }
+    find_needs();
   }
   std::vector<int64_t> rank(count);
   for (size_t i = count; i-- > 0;) {
@@ -76,7 +103,7 @@ SegmentPlan PlanSegments(std::span<const SegmentNode> nodes) {
     bool first = true;
     for (const int32_t target : after[node]) {
       longest = std::max(longest, rank[at(target)]);
-      if (nodes[node].device < 0) continue;
+      if (nodes[node].device < 0 || nodes[node].joint) continue;
       auto& row = nodes[at(target)].device >= 0 ? joins : needs;
       if (first) {
         std::ranges::copy(row.of(at(target)), joins.of(node).begin());
@@ -140,10 +167,17 @@ SegmentPlan PlanSegments(std::span<const SegmentNode> nodes) {
 std::vector<ReplayRange> PlanReplay(std::span<const ReplayItem> items, int32_t min_nodes) {
   std::vector<ReplayRange> ranges;
   const auto end = static_cast<int32_t>(items.size());
+  int32_t first_joint = end, last_joint = -1;
+  for (int32_t i = 0; i < end; ++i) {
+    if (!items[static_cast<size_t>(i)].joint) continue;
+    first_joint = std::min(first_joint, i);
+    last_joint = i;
+  }
   for (int32_t i = 0; i < end;) {
     ReplayRange range{i, i, items[static_cast<size_t>(i)].replayable};
     while (range.end < end && items[static_cast<size_t>(range.end)].replayable == range.replay) {
-      const bool leaves = items[static_cast<size_t>(range.end)].leaves;
+      const bool leaves = items[static_cast<size_t>(range.end)].leaves &&
+                          (range.end < first_joint || range.end >= last_joint);
       ++range.end;
       if (range.replay && leaves && range.end - range.begin >= min_nodes) break;
     }

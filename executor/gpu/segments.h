@@ -7,6 +7,9 @@
 // that need more host nodes than itself only if all that leaves the GPU behind it needs these, too.
 // So segments cannot wait for each other in a cycle, not even through other tasks.
 //
+// Joint nodes (graph/joint_collectives.h) of a GPU are of one segment, which waits for what any of
+// them waits for; what follows one of them follows the whole segment, and is not part of it.
+//
 // With control flow the nodes that direct it are host nodes. A segment's nodes are of one region
 // (graph/control_flow.h): all run in the same iterations, or are dead together.
 #pragma once
@@ -21,6 +24,7 @@ struct SegmentNode {
   int32_t device = -1;  // the GPU that launches it; -1: a host node
   int64_t cost = 1;
   int32_t region = 0;           // of the control flow: only nodes of one region go together
+  bool joint = false;           // none waits for another joint one, but for its order
   std::vector<int32_t> before;  // nodes that it waits for
 };
 
@@ -43,6 +47,7 @@ SegmentPlan PlanSegments(std::span<const SegmentNode> nodes);
 struct ReplayItem {
   bool replayable = false;
   bool leaves = false;  // something outside the device waits for it
+  bool joint = false;
 };
 struct ReplayRange {
   int32_t begin = 0, end = 0;
@@ -50,7 +55,7 @@ struct ReplayRange {
 };
 // A stretch of replayable nodes is cut behind a node that `leaves` once it holds `min_nodes`, so
 // that what leaves early is not held back to the end; one with fewer than `min_nodes` in all is not
-// replayed.
+// replayed. Between joint nodes none is cut for what leaves.
 std::vector<ReplayRange> PlanReplay(std::span<const ReplayItem> items, int32_t min_nodes);
 
 }  // namespace monograph

@@ -13,6 +13,7 @@
 #include "ops/collective/collective.h"
 #include "ops/constant/constant.h"
 #include "ops/elementwise/elementwise.h"
+#include "ops/reduce/reduce.h"
 #include "train/all_reduce.h"
 
 namespace monograph::testing {
@@ -100,6 +101,54 @@ struct Everything {
   Graph graph;
   Scope root;
   Outputs fetches;
+};
+
+inline constexpr int64_t kTowerColumns = 40;
+
+// A tower for each device: some nodes, a loss, two buckets that are summed over all, and what comes
+// of the sums. `x` is fed, of any number of rows, and enters the sums as one row.
+struct Towers {
+  Towers(int ranks, const std::string& type, double timeout = 60)
+      : graph(NewGraph()), root(&graph) {
+    x = Placeholder(root, DT_FLOAT, {-1, kTowerColumns});
+    own = Placeholder(root, DT_FLOAT, {-1});
+    CollectiveGroup group{.size = ranks, .key = 1, .members = {}, .timeout_seconds = timeout};
+    for (int i = 0; i < ranks; ++i)
+      group.members.push_back("/device:" + type + ":" + std::to_string(i));
+    for (int rank = 0; rank < ranks; ++rank) {
+      const Scope place = root.WithDevice(group.members[static_cast<size_t>(rank)]);
+      Output value = Mul(place, x, Const(place, static_cast<float>(rank + 1)));
+      if (rank == 0) value = Add(place, value, Max(place, own, {0}));
+      for (int i = 0; i < 4; ++i) value = Tanh(place, Add(place, value, value));
+      losses.push_back(Max(place, value, {0, 1}));
+      for (int instance = 1; instance <= 2; ++instance) {
+        Outputs bucket;
+        for (int i = 0; i < 2; ++i) {
+          value = Square(place, Sub(place, value, Const(place, 0.25f)));
+          bucket.push_back(Max(place, value, {0}));
+        }
+        for (const Output& sum : MonographAllReduce(place, bucket, group, instance))
+          sums.push_back(Square(place, sum));
+      }
+    }
+  }
+  std::vector<Feed> Feeds(int64_t rows, float first, int64_t of_its_own = 1) const {
+    Tensor values = Tensor::Allocate(DT_FLOAT, Shape{rows, kTowerColumns}).value();
+    for (int64_t i = 0; i < rows * kTowerColumns; ++i)
+      values.data<float>()[i] = first + static_cast<float>(i % 17) / 16;
+    Tensor one = Tensor::Allocate(DT_FLOAT, Shape{of_its_own}).value();
+    std::fill_n(one.data<float>(), of_its_own, 0.5f);
+    return {{x, std::move(values)}, {own, std::move(one)}};
+  }
+  Outputs all() const {
+    Outputs fetches = sums;
+    fetches.insert(fetches.end(), losses.begin(), losses.end());
+    return fetches;
+  }
+  Graph graph;
+  Scope root;
+  Output x, own;
+  Outputs losses, sums;
 };
 
 // Groups of four GPUs that overlap, many in one step.

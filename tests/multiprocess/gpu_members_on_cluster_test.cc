@@ -30,8 +30,9 @@ constexpr int kRanks = 3;
 constexpr char kSecondTask[] = "/job:worker/replica:0/task:1";
 constexpr auto kLimit = 60s;
 
-// Two daemons, with two cards and one. The exchanges of the second one can be held up.
-class GpuMembersOnCluster : public ::testing::Test {
+// Two daemons, with two cards and one. The exchanges of the second one can be held up. The
+// parameter: whether the large sum is joint, and so part of a CUDA graph.
+class GpuMembersOnCluster : public ::testing::TestWithParam<bool> {
  protected:
   void SetUp() override {
     const std::string libraries = MG_EMULATED_GPU;
@@ -64,8 +65,11 @@ class GpuMembersOnCluster : public ::testing::Test {
     Outputs inputs;
     for (int rank = 0; rank < kRanks; ++rank) {
       const Scope place = root_.WithDevice(group.members[static_cast<size_t>(rank)]);
-      inputs.push_back(Input(place, DT_FLOAT, {20'000}, rank));
-      fetches_.push_back(CollectiveReduce(place, inputs.back(), group, 2));
+      Output value = Input(place, DT_FLOAT, {20'000}, rank);
+      for (int i = 0; i < 3; ++i) value = Add(place, value, value);
+      inputs.push_back(value);
+      fetches_.push_back(GetParam() ? MonographAllReduce(place, {value}, group, 2)[0]
+                                    : CollectiveReduce(place, value, group, 2));
     }
     fetches_.push_back(AddN(root_.WithDevice("/job:worker/task:0/device:CPU:0"), inputs));
     ASSERT_TRUE(root_.ok()) << root_.status();
@@ -90,6 +94,8 @@ class GpuMembersOnCluster : public ::testing::Test {
   // How a step ends in which `fault` comes while an exchange between the machines is under way.
   template <typename Fault>
   Status StepWith(Fault fault) {
+    for (int step = 0; step < 2 && GetParam(); ++step)  // the next one is replayed
+      EXPECT_EQ(LargeStep(), Status());
     held_.Hold();
     auto step = std::async(std::launch::async, [this] { return LargeStep(); });
     EXPECT_TRUE(held_.OneWaits());
@@ -108,7 +114,7 @@ class GpuMembersOnCluster : public ::testing::Test {
   std::unique_ptr<Session> session_;
 };
 
-TEST_F(GpuMembersOnCluster, GpusOfTwoDaemonsSumWithTheBitsOfACpu) {
+TEST_P(GpuMembersOnCluster, GpusOfTwoDaemonsSumWithTheBitsOfACpu) {
   Open(/*timeout=*/60);
   for (int step = 0; step < 4; ++step) {
     const Status status = Step();
@@ -123,7 +129,7 @@ TEST_F(GpuMembersOnCluster, GpusOfTwoDaemonsSumWithTheBitsOfACpu) {
 }
 
 // The emulated NCCL refuses other memory beside what is registered.
-TEST_F(GpuMembersOnCluster, RegisteredPoolsExchangeWithEachOtherAndNotWithOtherMemory) {
+TEST_P(GpuMembersOnCluster, RegisteredPoolsExchangeWithEachOtherAndNotWithOtherMemory) {
   setenv("MONOGRAPH_NCCL_POOL", "1", 1);
   for (const bool all : {false, true}) {
     session_ = nullptr;
@@ -145,7 +151,7 @@ TEST_F(GpuMembersOnCluster, RegisteredPoolsExchangeWithEachOtherAndNotWithOtherM
   unsetenv("MONOGRAPH_NCCL_POOL");
 }
 
-TEST_F(GpuMembersOnCluster, AMemberThatDoesNotComeIsNamedAndTheNextStepRuns) {
+TEST_P(GpuMembersOnCluster, AMemberThatDoesNotComeIsNamedAndTheNextStepRuns) {
   Open(/*timeout=*/8);
   ASSERT_EQ(Step().ToString(), "OK");
   ExpectError(session_->Run({{x_, Tensor::Scalar(1.0f)}}, {fetches_[0], fetches_[1]}).status(),
@@ -154,16 +160,17 @@ TEST_F(GpuMembersOnCluster, AMemberThatDoesNotComeIsNamedAndTheNextStepRuns) {
   EXPECT_TRUE(status.ok()) << status;
 }
 
-TEST_F(GpuMembersOnCluster, AnExchangeThatHangsEndsAtItsDeadlineAndTheNextStepRuns) {
+TEST_P(GpuMembersOnCluster, AnExchangeThatHangsEndsAtItsDeadlineAndTheNextStepRuns) {
   Open(/*timeout=*/8);
   ASSERT_EQ(Step().ToString(), "OK");
-  ExpectError(StepWith([] {}), Code::kDeadlineExceeded, {"collective 'CollectiveReduceV2'"});
+  ExpectError(StepWith([] {}), Code::kDeadlineExceeded,
+              {GetParam() ? "collective 'MonographAllReduce'" : "collective 'CollectiveReduceV2'"});
   held_.Release();
   const Status status = Step();
   EXPECT_TRUE(status.ok()) << status;
 }
 
-TEST_F(GpuMembersOnCluster, AStepThatIsAbortedInAnExchangeEndsAndTheNextOneRuns) {
+TEST_P(GpuMembersOnCluster, AStepThatIsAbortedInAnExchangeEndsAndTheNextOneRuns) {
   Open(/*timeout=*/300);
   ASSERT_EQ(Step().ToString(), "OK");
   held_.Hold();
@@ -174,7 +181,7 @@ TEST_F(GpuMembersOnCluster, AStepThatIsAbortedInAnExchangeEndsAndTheNextOneRuns)
   EXPECT_TRUE(status.ok()) << status;
 }
 
-TEST_F(GpuMembersOnCluster, ADaemonThatIsKilledInAnExchangeIsNamedAndTheOtherGpuIsFree) {
+TEST_P(GpuMembersOnCluster, ADaemonThatIsKilledInAnExchangeIsNamedAndTheOtherGpuIsFree) {
   Open(/*timeout=*/300);
   ASSERT_EQ(Step().ToString(), "OK");
   ExpectError(StepWith([this] { cluster_.daemon("worker", 1).Signal(SIGKILL); }),
@@ -186,13 +193,17 @@ TEST_F(GpuMembersOnCluster, ADaemonThatIsKilledInAnExchangeIsNamedAndTheOtherGpu
   EXPECT_TRUE(status.ok()) << status << cluster_.daemon("worker", 0).error();
 }
 
-TEST_F(GpuMembersOnCluster, AGpuThatIsLostInAnExchangeFailsTheStepAndHangsNone) {
+TEST_P(GpuMembersOnCluster, AGpuThatIsLostInAnExchangeFailsTheStepAndHangsNone) {
   Open(/*timeout=*/300);
   ASSERT_EQ(Step().ToString(), "OK");
   ExpectError(StepWith([this] { held_.LoseTheGpu(); }), Code::kUnavailable,
               {"the context of " + std::string(kSecondTask) + "/device:GPU:0 is lost"});
   EXPECT_EQ(Step().code(), Code::kUnavailable);
 }
+
+INSTANTIATE_TEST_SUITE_P(Sums, GpuMembersOnCluster, ::testing::Bool(), [](const auto& of) {
+  return std::string(of.param ? "Joint" : "EachByItself");
+});
 
 // Tensors that two daemons with a GPU each send each other and the client. Whether UCX knows CUDA's
 // memory depends on the UCX that runs: MONOGRAPH_TEST_UCX_KNOWS_CUDA=1 says that it has to

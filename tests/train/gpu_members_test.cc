@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <memory>
 #include <set>
+#include <tuple>
 
 #include "executor/gpu/plugin.h"
 #include "ops/softmax/softmax.h"
@@ -165,12 +166,50 @@ TEST_F(GpuMembers, AStepThatIsAbortedInAnExchangeEndsAndTheNextOneRuns) {
   EXPECT_TRUE(values.ok()) << values.status();
 }
 
-// Steps of two GPUs with a collective between nodes that are replayed, in which one call of CUDA or
-// NCCL fails.
+// Towers whose collectives are in the graphs that are replayed.
+TEST_F(GpuMembers, JointStepsHaveTheBitsOfCpusAndEndWhereOneHangsInItsGraph) {
+  constexpr int kSteps = 9;
+  const Towers towers(2, "GPU", /*timeout=*/6), on_cpus(2, "CPU");
+  ASSERT_TRUE(towers.root.ok()) << towers.root.status();
+  std::vector<std::vector<Tensor>> expected;
+  {
+    const auto cpus = Open(on_cpus.graph);
+    for (int step = 0; step < kSteps; ++step) {
+      expected.push_back(
+          cpus->Run(on_cpus.Feeds(3, static_cast<float>(step)), on_cpus.sums).value());
+    }
+  }
+  session_ = Open(towers.graph);
+  const auto run = [&](int step, RunOptions options = {}) {
+    return session_->Run(towers.Feeds(3, static_cast<float>(step)), towers.sums, {}, options);
+  };
+  const auto expect = [&](int step) {
+    const auto values = run(step);
+    ASSERT_TRUE(values.ok()) << values.status();
+    if (!emulated_) return;  // a GPU's reductions have bits of their own
+    for (size_t i = 0; i < values->size(); ++i)
+      EXPECT_TRUE(BitEqual(values->at(i), expected[static_cast<size_t>(step)][i]))
+          << i << " in step " << step;
+  };
+  for (int step = 0; step < 5; ++step) expect(step);
+  if (!emulated_) return;
+  for (const bool aborts : {false, true}) {
+    held.Hold();
+    const Status status =
+        run(5, aborts ? RunOptions{.timeout = milliseconds(1000)} : RunOptions{}).status();
+    EXPECT_EQ(status.code(), Code::kDeadlineExceeded) << status;
+    held.Release();
+    for (int step = 6; step < kSteps; ++step) expect(step);
+  }
+}
+
+// Steps of two GPUs with a collective between nodes that are replayed, or (joint) replayed with
+// those that lead to it, in which one call of CUDA or NCCL fails.
 enum class Phase { kConnects, kCaptures, kReplays, kConnectsAnew };
 constexpr const char* kPhases[] = {"Connects", "Captures", "Replays", "ConnectsAnew"};
 
-class GpuMembersFailures : public GpuMembers, public ::testing::WithParamInterface<Phase> {
+class GpuMembersFailures : public GpuMembers,
+                           public ::testing::WithParamInterface<std::tuple<Phase, bool>> {
  protected:
   static constexpr int kMembers = 2, kSteps = 7;
 
@@ -179,6 +218,7 @@ class GpuMembersFailures : public GpuMembers, public ::testing::WithParamInterfa
     if (IsSkipped()) return;
     if (!emulated_) GTEST_SKIP() << "only calls of the emulated libraries fail";
     ASSERT_TRUE(failures_.Found());
+    joint_ = std::get<1>(GetParam());
     x_ = Placeholder(root_, DT_FLOAT, {2, 6});
     const CollectiveGroup group{
         .size = kMembers, .key = 1, .members = Gpus(kMembers), .timeout_seconds = kTimeout};
@@ -186,7 +226,8 @@ class GpuMembersFailures : public GpuMembers, public ::testing::WithParamInterfa
       const Scope place = root_.WithDevice(Gpu(rank));
       Output y = Mul(place, x_, Const(place, static_cast<float>(rank + 1)));
       for (int i = 0; i < 4; ++i) y = Softmax(place, y);
-      y = CollectiveReduce(place, y, group, 1);
+      y = joint_ ? MonographAllReduce(place, {y}, group, 1)[0]
+                 : CollectiveReduce(place, y, group, 1);
       for (int i = 0; i < 4; ++i) y = Softmax(place, y);
       sums_.push_back(y);
     }
@@ -215,7 +256,9 @@ class GpuMembersFailures : public GpuMembers, public ::testing::WithParamInterfa
   int Prepare(Phase phase) {
     session_ = nullptr;
     session_ = Open(graph_);
-    const int before = phase == Phase::kConnectsAnew ? 2 : static_cast<int>(phase);
+    // A joint collective is not issued again when it is replayed.
+    const int anew = joint_ ? 0 : 2;
+    const int before = phase == Phase::kConnectsAnew ? anew : static_cast<int>(phase);
     for (int step = 0; step < before; ++step) Expect(step);
     if (phase != Phase::kConnectsAnew) return before;
     failures_.FailAt(1, kSystemError, "ncclGroupEnd");
@@ -227,6 +270,7 @@ class GpuMembersFailures : public GpuMembers, public ::testing::WithParamInterfa
   void FailEach(Phase phase, int error, const std::string& only, emulated::FailingCalls calls);
 
   static constexpr double kTimeout = 20;
+  bool joint_ = false;
   emulated::InjectedFailures failures_;
   std::vector<std::vector<Tensor>> expected_;  // by step, without CUDA graphs
   std::set<std::string> failed_;               // names of calls
@@ -278,15 +322,15 @@ void GpuMembersFailures::FailEach(Phase phase, int error, const std::string& onl
     Expect(step + 2);
     if (which.empty()) break;
   }
-  std::printf(
-      "failing calls: %d, collective that %s, %s with %d: %d steps failed, %d lost the GPU\n",
-      failed, kPhases[static_cast<size_t>(phase)], only.empty() ? "CUDA" : only.c_str(), error,
-      ended, lost);
+  std::printf("failing calls: %d, %s that %s, %s with %d: %d steps failed, %d lost the GPU\n",
+              failed, joint_ ? "joint collective" : "collective",
+              kPhases[static_cast<size_t>(phase)], only.empty() ? "CUDA" : only.c_str(), error,
+              ended, lost);
 }
 
 TEST_P(GpuMembersFailures, OfOneCallEndTheStepByNameOrChangeNoBit) {
   constexpr int kInvalidValue = 1, kNoMemory = 2, kLaunchFailure = 719;
-  const Phase phase = GetParam();
+  const Phase phase = std::get<0>(GetParam());
   for (const int error : {kInvalidValue, kNoMemory, kLaunchFailure})
     FailEach(phase, error, "", emulated::ChooseCalls(/*stride=*/31));
   const bool joins = phase == Phase::kConnects || phase == Phase::kConnectsAnew;
@@ -298,16 +342,22 @@ TEST_P(GpuMembersFailures, OfOneCallEndTheStepByNameOrChangeNoBit) {
   }
   for (const char* call : {"ncclGroupStart", "ncclSend", "ncclRecv", "ncclGroupEnd"}) {
     FailEach(phase, kSystemError, call, emulated::ChooseCalls(3));
-    EXPECT_TRUE(failed_.contains(call) || emulated::ChooseCalls(3).first > 1) << call;
+    const bool called = !joint_ || phase != Phase::kReplays;
+    EXPECT_TRUE(failed_.contains(call) == called || emulated::ChooseCalls(3).first > 1) << call;
   }
   // How often it is asked for depends on the time that things take.
   for (const int error : {kSystemError, kRemoteError})
     FailEach(phase, error, "ncclCommGetAsyncError", emulated::ChooseCalls(17));
 }
 INSTANTIATE_TEST_SUITE_P(Steps, GpuMembersFailures,
-                         ::testing::Values(Phase::kConnects, Phase::kCaptures, Phase::kReplays,
-                                           Phase::kConnectsAnew),
-                         [](const auto& of) { return kPhases[static_cast<size_t>(of.param)]; });
+                         ::testing::Combine(::testing::Values(Phase::kConnects, Phase::kCaptures,
+                                                              Phase::kReplays,
+                                                              Phase::kConnectsAnew),
+                                            ::testing::Bool()),
+                         [](const auto& of) {
+                           return std::string(std::get<1>(of.param) ? "Joint" : "") +
+                                  kPhases[static_cast<size_t>(std::get<0>(of.param))];
+                         });
 
 // Two communicators of GPU 0 are ended beside each other, and joined anew.
 TEST_F(GpuMembers, TwoGroupsThatHangOnOneGpuAreEndedBesideEachOther) {

@@ -99,6 +99,32 @@ TEST(Segments, MakeNobodyOutsideWaitForMoreThanBefore) {
   }
 }
 
+// Nodes 5 and 7 of a chain on one device are joint: 5 needs one feed, 7 both.
+TEST(Segments, JointNodesWaitForAllThatAnyOfThemNeedsAndNothingBehindThemIsWithThem) {
+  std::vector<SegmentNode> nodes(10);  // 0, 1: feeds
+  for (size_t i = 2; i < nodes.size(); ++i) nodes[i].device = 0;
+  nodes[2].before = {0};
+  nodes[3].before = {2};
+  nodes[4].before = {3, 1};
+  nodes[5].before = {3};
+  nodes[6].before = {4};
+  nodes[7].before = {6, 5};  // 5: only its order
+  nodes[8].before = {5};
+  nodes[9].before = {8, 7};
+  nodes[5].joint = nodes[7].joint = true;
+  const SegmentPlan plan = PlanSegments(nodes);
+  ASSERT_EQ(plan.segments.size(), 2u);
+  EXPECT_EQ(plan.segments[0].nodes, (std::vector<int32_t>{2, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(plan.segments[1].nodes, (std::vector<int32_t>{8, 9}));
+  // What leaves before keeps what leads to it out, as ever.
+  nodes.push_back({.device = -1, .before = {3}});
+  const SegmentPlan leaves = PlanSegments(nodes);
+  ASSERT_EQ(leaves.segments.size(), 3u);
+  EXPECT_EQ(leaves.segment_of[2], leaves.segment_of[3]);
+  EXPECT_EQ(leaves.segment_of[4], leaves.segment_of[5]);
+  EXPECT_EQ(leaves.segment_of[5], leaves.segment_of[7]);
+}
+
 TEST(Segments, TakeTheLongestPathFirst) {
   // 0 feeds a short branch (1) and a long one (2, 3, 4); 5 joins them.
   std::vector<SegmentNode> nodes(6);

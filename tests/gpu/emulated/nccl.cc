@@ -106,6 +106,7 @@ struct Group {
   std::vector<Sum> sums;
   std::vector<emulated::Send> sends;
   std::vector<emulated::Receive> receives;
+  bool captured = false;
 };
 
 class Communicator : public std::enable_shared_from_this<Communicator> {
@@ -148,6 +149,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
       changed_.notify_one();
     }
     thread_.join();
+    AwaitGraphs();
     int current = 0;
     (void)cudaGetDevice(&current);
     (void)cudaSetDevice(device_);
@@ -180,6 +182,15 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void Launch(Group group);
   void Transfer(const Group& group);
   void Hold() const;
+  // As NCCL, it ends after the graphs that have captured it.
+  void AwaitGraphs() const {
+    for (int ms = 0; in_graphs_.use_count() > 1; ++ms) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      if (ms < 20'000) continue;
+      std::fprintf(stderr, "emulated NCCL: a graph outlives its communicator\n");
+      std::abort();
+    }
+  }
   bool MustEnd() const { return ended_ || emulated::IsLost(); }
   bool Tell(const Peers::End& end);
   void BeLate() {
@@ -197,6 +208,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::vector<Group> groups_;                      // guarded by mutex_
   std::map<const std::byte*, size_t> registered_;  // guarded by mutex_
   std::atomic<bool> ended_{false};
+  const std::shared_ptr<int> in_graphs_ = std::make_shared<int>();  // each work there holds it
   std::thread thread_;
 };
 
@@ -261,7 +273,8 @@ void Communicator::Launch(Group group) {
   if (ended_) return;
   const cudaError_t error = emulated::EnqueueOn(
       stream, "ncclGroup",
-      [self = shared_from_this(), group = std::move(group)] { self->Transfer(group); },
+      [self = shared_from_this(), held = group.captured ? in_graphs_ : nullptr,
+       group = std::move(group)] { self->Transfer(group); },
       std::move(operands));
   if (error != cudaSuccess)
     Break(ncclUnhandledCudaError, std::string("ncclGroupEnd: ") + cudaGetErrorName(error));
@@ -365,7 +378,7 @@ ncclResult_t Launch(std::map<std::shared_ptr<Communicator>, Group> groups) {
 
 ncclResult_t Check(const std::shared_ptr<Communicator>& communicator, const void* data,
                    size_t count, ncclDataType_t type, int peer, cudaStream_t stream,
-                   const char* call) {
+                   const char* call, bool* captures) {
   const auto fail = [&](ncclResult_t code, const std::string& why) {
     return Fail(code, std::string(call) + ": " + why);
   };
@@ -390,8 +403,7 @@ ncclResult_t Check(const std::shared_ptr<Communicator>& communicator, const void
   cudaStreamCaptureStatus captured = cudaStreamCaptureStatusNone;
   if (cudaStreamIsCapturing(stream, &captured) != cudaSuccess)
     return fail(ncclUnhandledCudaError, "no such stream");
-  if (captured != cudaStreamCaptureStatusNone)
-    return fail(ncclInvalidUsage, "captured streams are not emulated");
+  *captures = captured != cudaStreamCaptureStatusNone;
   if (communicator->stream == nullptr) communicator->stream = stream;
   if (communicator->stream != stream)
     return fail(ncclInvalidUsage, "a second stream is not emulated");
@@ -411,17 +423,21 @@ ncclResult_t Call(const void* data, size_t count, ncclDataType_t type, int peer,
                   cudaStream_t stream, const char* call, Add add) {
   ThreadGroup& group = thread_group;
   const std::shared_ptr<Communicator> communicator = Find(handle);
-  ncclResult_t result = Check(communicator, data, count, type, peer, stream, call);
+  bool captures = false;
+  ncclResult_t result = Check(communicator, data, count, type, peer, stream, call, &captures);
   if (result == ncclSuccess) result = Injected(call);
   if (result != ncclSuccess) {
     if (group.depth > 0 && group.error == ncclSuccess) group.error = result;
     return result;
   }
   if (group.depth > 0) {
-    add(group.groups[communicator], count * BytesOf(type));
+    Group& of = group.groups[communicator];
+    of.captured = captures;
+    add(of, count * BytesOf(type));
     return ncclSuccess;
   }
   std::map<std::shared_ptr<Communicator>, Group> one;
+  one[communicator].captured = captures;
   add(one[communicator], count * BytesOf(type));
   return Launch(std::move(one));
 }

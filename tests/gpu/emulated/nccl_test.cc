@@ -352,13 +352,43 @@ TEST_F(EmulatedNccl, OutsideOfAGroupTheThreadsDeviceIsTheCommunicators) {
   EXPECT_EQ(At(1, kBytes + 9), 1);
 }
 
-TEST_F(EmulatedNccl, ACapturedStreamAndASecondOneAreNotEmulated) {
+// Each launch of the graphs is an exchange; none happens while they are captured.
+TEST_F(EmulatedNccl, ACapturedExchangeIsMadeByEachLaunchAndItsGraphEndsBeforeTheCommunicator) {
   JoinBoth();
-  ASSERT_EQ(cudaStreamBeginCapture(cards_[0].stream, cudaStreamCaptureModeRelaxed), cudaSuccess);
-  EXPECT_EQ(Send(0, 10), ncclInvalidUsage);
-  cudaGraph_t graph = nullptr;
-  ASSERT_EQ(cudaStreamEndCapture(cards_[0].stream, &graph), cudaSuccess);
-  EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+  std::array<cudaGraphExec_t, 2> graphs{};
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_EQ(cudaSetDevice(i), cudaSuccess);
+    ASSERT_EQ(cudaStreamBeginCapture(cards_[static_cast<size_t>(i)].stream,
+                                     cudaStreamCaptureModeThreadLocal),
+              cudaSuccess);
+  }
+  for (int i = 0; i < 2; ++i) Exchange(i, 10, 10);
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_EQ(Outcome(comms_[static_cast<size_t>(i)]), ncclSuccess);
+    ASSERT_EQ(cudaSetDevice(i), cudaSuccess);
+    cudaGraph_t graph = nullptr;
+    ASSERT_EQ(cudaStreamEndCapture(cards_[static_cast<size_t>(i)].stream, &graph), cudaSuccess);
+    ASSERT_EQ(cudaGraphInstantiate(&graphs[static_cast<size_t>(i)], graph, 0), cudaSuccess);
+    EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+  }
+  EXPECT_EQ(At(1, kBytes), 0);
+  for (int round = 0; round < 2; ++round) {
+    for (int i = 0; i < 2; ++i) {
+      const Card& card = cards_[static_cast<size_t>(i)];
+      ASSERT_EQ(cudaSetDevice(i), cudaSuccess);
+      ASSERT_EQ(cudaMemsetAsync(card.data, i + 1 + 2 * round, kBytes, card.stream), cudaSuccess);
+      ASSERT_EQ(cudaGraphLaunch(graphs[static_cast<size_t>(i)], card.stream), cudaSuccess);
+      Record(i);
+    }
+    for (int i = 0; i < 2; ++i) ASSERT_TRUE(Eventually([&] { return Done(i); }));
+    EXPECT_EQ(At(1, kBytes + 9), 1 + 2 * round);
+    EXPECT_EQ(At(0, kBytes), 2 + 2 * round);
+  }
+  for (const cudaGraphExec_t graph : graphs) EXPECT_EQ(cudaGraphExecDestroy(graph), cudaSuccess);
+}
+
+TEST_F(EmulatedNccl, ASecondStreamIsNotEmulated) {
+  JoinBoth();
   for (int i = 0; i < 2; ++i) Exchange(i, 1, 1);
   // An exchange that still runs would hold up the end of its communicator's peer.
   for (int i = 0; i < 2; ++i) {

@@ -969,6 +969,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode ho
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   const char* const call = "cudaStreamEndCapture";
+  std::vector<Node> nodes;  // behind the lock: of a capture that failed they go here
   Lock lock(S().mutex);
   *graph = nullptr;
   RETURN_IF_ERROR(Known(lock, stream, call));
@@ -988,13 +989,14 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
     joined = joined && Joined(*capture, stream->after, other->after);
     other->capture = nullptr;
   }
+  nodes = std::move(capture->nodes);
   MAY_FAIL(lock, call);
   if (capture->broken)
     return Fail(cudaErrorStreamCaptureInvalidated, call, "the capture was broken");
   if (!joined)
     return Fail(cudaErrorStreamCaptureUnjoined, call, "work of another stream has not joined");
-  Log(call, std::to_string(capture->nodes.size()) + " nodes");
-  *graph = new CUgraph_st{std::move(capture->nodes)};
+  Log(call, std::to_string(nodes.size()) + " nodes");
+  *graph = new CUgraph_st{std::move(nodes)};
   return cudaSuccess;
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t graph, unsigned long long) {

@@ -89,6 +89,7 @@ struct RecordingDriver::Event {
   Clock clock;
   int polls = 0;  // until it is done
   Queue queue = Queue::kCompute;
+  GraphId captured = 0;                      // 0: outside of graphs
   int64_t at = 0;                            // for ElapsedNs
   std::vector<std::function<void()>> lands;  // copies to the host that come before it
 };
@@ -100,7 +101,9 @@ struct RecordingDriver::Graph {
     std::function<Status()> again;
   };
   std::vector<Step> steps;
-  bool fresh = true;  // its kernels were computed while it was captured
+  GraphId id = 0;
+  bool fresh = true;                    // its kernels were computed while it was captured
+  bool members = false, joined = true;  // kMembers belongs to it; has come back
   // All memory as it was before the capture, if that or a launch is to be refused.
   std::map<char*, std::string> before;
 };
@@ -223,10 +226,9 @@ Status RecordingDriver::Record(EventId id, Queue queue) {
   std::lock_guard lock(world_->mutex);
   MG_RETURN_IF_ERROR(Broken(Call::kRecord));
   ++counts_.records;
-  if (capturing_ != nullptr && queue == Queue::kCompute)
-    return Internal("an event was recorded into a graph");
-  if (quiet_) return Status();
   Event& event = *events_.at(id);
+  event.captured = Captures(queue) ? capturing_->id : 0;
+  if (quiet_ || event.captured != 0) return Status();
   Tick(queue);
   event.clock = world_->clocks[static_cast<size_t>(base_) + static_cast<size_t>(queue)];
   event.polls = static_cast<int>(random_() % 4);
@@ -245,10 +247,25 @@ Status RecordingDriver::Wait(Queue queue, StreamDriver& other, EventId id) {
   MG_RETURN_IF_ERROR(Broken(Call::kWait));
   ++counts_.waits;
   if (quiet_ || (skip_wait_ >= 0 && skip_wait_-- == 0)) return Status();
+  const GraphId captured = static_cast<RecordingDriver&>(other).events_.at(id)->captured;
+  if (captured != 0 && (capturing_ == nullptr || captured != capturing_->id || &other != this))
+    return Internal("an event of a graph is waited for outside of it");
+  if (captured != 0) {
+    if (queue == Queue::kMembers) capturing_->members = true;
+    capturing_->joined = queue == Queue::kCompute;
+    return Status();
+  }
+  if (Captures(queue)) return Internal("a graph waits for an event from outside");
   Tick(queue);
   JoinClock(&world_->clocks[static_cast<size_t>(base_) + static_cast<size_t>(queue)],
             static_cast<RecordingDriver&>(other).events_.at(id)->clock);
   return Status();
+}
+
+// Whether what is issued to the queue becomes part of a graph.
+bool RecordingDriver::Captures(Queue queue) const {
+  return capturing_ != nullptr &&
+         (queue == Queue::kCompute || (queue == Queue::kMembers && capturing_->members));
 }
 
 Result<bool> RecordingDriver::Done(EventId id) {
@@ -256,6 +273,7 @@ Result<bool> RecordingDriver::Done(EventId id) {
   MG_RETURN_IF_ERROR(Broken(Call::kDone));
   if (held_) return false;
   Event& event = *events_.at(id);
+  if (event.captured != 0) return Internal("an event of a graph is asked for");
   if (event.queue == Queue::kMembers && hung_) return false;
   if (event.polls > 0) {
     --event.polls;
@@ -277,8 +295,7 @@ Status RecordingDriver::Copy(Queue queue, void* to, const void* from, size_t byt
   MG_RETURN_IF_ERROR(Broken(Call::kCopy));
   ++counts_.copies;
   const MemoryAccess read{from, bytes}, write{to, bytes};
-  if (capturing_ != nullptr && queue == Queue::kCompute)
-    return Internal("a copy was issued into a graph");
+  if (Captures(queue)) return Internal("a copy was issued into a graph");
   if (quiet_) {
     std::memcpy(to, from, bytes);
     return Status();
@@ -316,6 +333,7 @@ Status RecordingDriver::BeginCapture() {
   ++counts_.allocations;
   graphs_[++last_graph_] = std::make_unique<Graph>();
   capturing_ = graphs_[last_graph_].get();
+  capturing_->id = last_graph_;
   if (refuse_captures_ || refused_launches_ > 0) {
     for (const auto& [data, bytes] : regions_) capturing_->before[data] = {data, bytes};
   }
@@ -340,6 +358,7 @@ Result<GraphId> RecordingDriver::EndCapture() {
   std::lock_guard lock(world_->mutex);
   Graph* const graph = std::exchange(capturing_, nullptr);
   MG_RETURN_IF_ERROR(Broken(Call::kEndCapture));
+  if (!graph->joined) return Internal("a graph ends while kMembers has not come back");
   if (refuse_captures_) {
     TakeBack(graph);
     return Internal("operation not permitted when stream is capturing");
@@ -362,6 +381,7 @@ Status RecordingDriver::Launch(GraphId id) {
     }
     graph.before.clear();
     ++counts_.launches;
+    counts_.joint_launches += graph.members ? 1 : 0;
     steps = &graph.steps;
     for (const auto& step : *steps) Issue(Queue::kCompute, step.who, step.reads, step.writes);
   }
@@ -379,8 +399,7 @@ void RecordingDriver::DropGraph(GraphId graph) {
 void RecordingDriver::OnKernel(IssuedKernel kernel) {
   std::lock_guard lock(world_->mutex);
   ++counts_.kernels;
-  if (capturing_ == nullptr || kernel.queue != Queue::kCompute)
-    return Issue(kernel.queue, kernel.name, kernel.reads, kernel.writes);
+  if (!Captures(kernel.queue)) return Issue(kernel.queue, kernel.name, kernel.reads, kernel.writes);
   capturing_->steps.push_back({std::string(kernel.name),
                                {kernel.reads.begin(), kernel.reads.end()},
                                {kernel.writes.begin(), kernel.writes.end()},
@@ -424,12 +443,15 @@ class RecordingCommunicator : public Communicator {
                                         std::to_string(parcel.bytes.size()));
         return Internal("an exchange that does not fit");
       }
-      JoinClock(
-          &driver_.world_
-               ->clocks[static_cast<size_t>(driver_.base_) + static_cast<size_t>(Queue::kMembers)],
-          parcel.clock);
       const MemoryAccess write{next.data, next.bytes};
-      driver_.Issue(Queue::kMembers, "an exchange", {}, {&write, 1});
+      if (driver_.Captures(Queue::kMembers)) {
+        driver_.capturing_->steps.back().writes.push_back(write);
+      } else {
+        JoinClock(&driver_.world_->clocks[static_cast<size_t>(driver_.base_) +
+                                          static_cast<size_t>(Queue::kMembers)],
+                  parcel.clock);
+        driver_.Issue(Queue::kMembers, "an exchange", {}, {&write, 1});
+      }
       std::memcpy(next.data, parcel.bytes.data(), next.bytes);
       missing_.pop_front();
     }
@@ -443,6 +465,14 @@ class RecordingCommunicator : public Communicator {
     std::lock_guard lock(driver_.world_->mutex);
     MG_RETURN_IF_ERROR(Begin());
     ++driver_.counts_.exchanges;
+    if (driver_.Captures(Queue::kMembers)) {
+      driver_.capturing_->steps.push_back(
+          {"an exchange",
+           {},
+           {},
+           [this, out = std::vector(sends.begin(), sends.end()),
+            in = std::vector(receives.begin(), receives.end())] { return Again(out, in); }});
+    }
     for (const Send& send : sends) {
       Post(send);
       driver_.counts_.sent[send.rank] += static_cast<int64_t>(send.bytes);
@@ -454,6 +484,8 @@ class RecordingCommunicator : public Communicator {
   Status AllReduce(DType dtype, std::span<const Sum> sums) override {
     std::lock_guard lock(driver_.world_->mutex);
     MG_RETURN_IF_ERROR(Begin());
+    if (driver_.Captures(Queue::kMembers))
+      return Unimplemented("sums in any order in a graph are not part of the fake");
     ++driver_.counts_.all_reduces;
     for (const Sum& sum : sums) {
       for (int rank = 0; rank < size_; ++rank)
@@ -512,7 +544,11 @@ class RecordingCommunicator : public Communicator {
   }
   void Post(const Send& send) {
     const MemoryAccess read{send.data, send.bytes};
-    driver_.Issue(Queue::kMembers, "an exchange", {&read, 1}, {});
+    if (driver_.Captures(Queue::kMembers)) {
+      driver_.capturing_->steps.back().reads.push_back(read);
+    } else if (!replaying_) {
+      driver_.Issue(Queue::kMembers, "an exchange", {&read, 1}, {});
+    }
     meeting_.parcels[{rank_, send.rank}].push_back(
         {std::string(static_cast<const char*>(send.data), send.bytes),
          driver_.world_
@@ -542,6 +578,31 @@ class RecordingCommunicator : public Communicator {
     driver_.Issue(Queue::kMembers, "an all-reduce", {}, {&write, 1});
     return true;
   }
+  // An exchange of a graph that is launched again. A GPU would wait for the others; here the host
+  // does.
+  Status Again(const std::vector<Send>& sends, const std::vector<Receive>& receives) {
+    {
+      std::lock_guard lock(driver_.world_->mutex);
+      if (driver_.hung_) driver_.stuck_.insert(this);
+      replaying_ = true;
+      for (const Send& send : sends) Post(send);
+      replaying_ = false;
+    }
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    for (const Receive& receive : receives) {
+      for (bool come = false; !come; std::this_thread::yield()) {
+        std::lock_guard lock(driver_.world_->mutex);
+        if (aborted_ || std::chrono::steady_clock::now() > until)
+          return Unavailable("a graph's exchange lacks what another member sends");
+        auto& parcels = meeting_.parcels[{receive.rank, rank_}];
+        come = !parcels.empty();
+        if (!come) continue;
+        std::memcpy(receive.data, parcels.front().bytes.data(), receive.bytes);
+        parcels.pop_front();
+      }
+    }
+    return Status();
+  }
   // What was begun is put on the queue by a thread of the library's, perhaps after it was aborted.
   void EnqueueLate() {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
@@ -561,7 +622,7 @@ class RecordingCommunicator : public Communicator {
   std::optional<std::chrono::steady_clock::time_point> late_until_;
   std::deque<Receive> missing_;
   std::deque<Adding> adding_;
-  bool aborted_ = false;
+  bool aborted_ = false, replaying_ = false;
 };
 
 Result<std::string> RecordingDriver::NewId() {

@@ -62,6 +62,7 @@ class RecordingDriver : public StreamDriver, private Communicators {
     int64_t device_bytes = 0;
     int64_t joins = 0, exchanges = 0, aborts = 0;  // of communicators
     int64_t all_reduces = 0;
+    int64_t joint_launches = 0;   // of graphs with exchanges
     std::map<int, int64_t> sent;  // bytes of exchanges, by the rank that they go to
     int64_t late = 0;             // that are aborted while they put an exchange on the queue
   };
@@ -129,6 +130,7 @@ class RecordingDriver : public StreamDriver, private Communicators {
   void Touch(Queue queue, std::string_view who, const void* data, size_t bytes, bool write);
   void Issue(Queue queue, std::string_view who, std::span<const MemoryAccess> reads,
              std::span<const MemoryAccess> writes);
+  bool Captures(Queue queue) const;
   Status Broken(Call call = Call::kNone);
   void TakeBack(Graph* graph);
 
