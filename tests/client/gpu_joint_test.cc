@@ -205,7 +205,7 @@ class JointCollectives : public ::testing::Test {
   Output OnHost(const Output& value) {
     return Neg(root_.WithDevice(FullNames({"/device:CPU:0"})[0]), value);
   }
-  Output Sum(NodeId node) { return Output(&graph_, {node, 0}); }
+  Output Sum(NodeId node) { return Output{&graph_, {node, 0}}; }
   std::vector<int64_t> PlaceOf(NodeId node) const {
     return graph_.attrs(node).GetOr<std::vector<int64_t>>(kJointPlace, {});
   }

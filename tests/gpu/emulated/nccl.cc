@@ -271,10 +271,10 @@ void Communicator::Launch(Group group) {
   if (!Tell(peers_.Connect(ranks, [this] { return MustEnd(); }))) return;
   BeLate();
   if (ended_) return;
+  const std::shared_ptr<int> held = group.captured ? in_graphs_ : nullptr;
   const cudaError_t error = emulated::EnqueueOn(
       stream, "ncclGroup",
-      [self = shared_from_this(), held = group.captured ? in_graphs_ : nullptr,
-       group = std::move(group)] { self->Transfer(group); },
+      [self = shared_from_this(), held, group = std::move(group)] { self->Transfer(group); },
       std::move(operands));
   if (error != cudaSuccess)
     Break(ncclUnhandledCudaError, std::string("ncclGroupEnd: ") + cudaGetErrorName(error));
