@@ -99,6 +99,12 @@ TEST_F(GpuJoint, WhereOneMemberCannotReplayAllGoTheSameWay) {
   EXPECT_EQ(JointLaunches(), (std::vector<int64_t>{2, 2}));
   for (int step = 4; step < 7; ++step) ASSERT_EQ(Step(static_cast<float>(step)), Status());
   EXPECT_EQ(JointLaunches(), (std::vector<int64_t>{5, 5}));
+  // Each has a graph for what comes now, but not of one capture.
+  for (int step = 7; step < 9; ++step) ASSERT_EQ(Step(static_cast<float>(step), 3, 2), Status());
+  const auto before = FakeDrivers()[1]->counts();
+  ASSERT_EQ(Step(9), Status());
+  EXPECT_EQ(FakeDrivers()[1]->counts().joint_launches, before.joint_launches + 1);
+  EXPECT_EQ(FakeDrivers()[1]->counts().exchanges, before.exchanges + 2 * 2);
   ExpectNoRaces();
 }
 

@@ -29,10 +29,10 @@ class InjectedFailures {
     return library_ != nullptr;
   }
   // Call number `call` from now on (1: the next one) fails with `error`, and no later one. It has
-  // no effect. Codes that break a capture break that of the call's stream; 719
-  // (cudaErrorLaunchFailure) loses the device. Polls (cudaEventQuery) are not counted, nor are
-  // cuDNN's descriptions and NCCL's calls. `only`: counted are calls of that name, of these, too,
-  // and `error` is a code of its library.
+  // no effect, but for the ends of graphs, whose error is one of an earlier call. Codes that break
+  // a capture break that of the call's stream; 719 (cudaErrorLaunchFailure) loses the device. Polls
+  // (cudaEventQuery) are not counted, nor are cuDNN's descriptions and NCCL's calls. `only`:
+  // counted are calls of that name, of these, too, and `error` is a code of its library.
   void FailAt(int64_t call, int error, const std::string& only = "") {
     Function<decltype(MgEmulatedGpuFail)>("MgEmulatedGpuFail")(call, error, only.c_str());
   }

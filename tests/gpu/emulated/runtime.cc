@@ -1017,19 +1017,15 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
                  });
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
-  {
-    Lock lock(S().mutex);
-    MAY_FAIL(lock, "cudaGraphDestroy");
-  }
   delete graph;
+  Lock lock(S().mutex);
+  MAY_FAIL(lock, "cudaGraphDestroy");
   return cudaSuccess;
 }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) {
-  {
-    Lock lock(S().mutex);
-    MAY_FAIL(lock, "cudaGraphExecDestroy");
-  }
   delete graph;
+  Lock lock(S().mutex);
+  MAY_FAIL(lock, "cudaGraphExecDestroy");
   return cudaSuccess;
 }
 
