@@ -23,7 +23,7 @@ namespace {
 // one piece runs beside the host's copies of others. One thread moves some 10 GB/s and a card takes
 // 50, so up to kMostHelpers idle threads share the pieces.
 constexpr size_t kInline = size_t{64} << 10;
-constexpr size_t kPiece = size_t{1} << 20;
+constexpr size_t kPiece = kTransferPart;
 constexpr int kMostHelpers = 8;
 
 // One run of a copy, until the device has finished it.
@@ -263,7 +263,17 @@ class CopyToHost : public AsyncKernel {
     KernelContext* context = nullptr;
     Done done;
     Tensor from, to;
+    // Of a tensor that leaves in parts. Default order: a part is 1 MiB.
+    uint64_t step = 0;
+    std::atomic<size_t> parts{0};  // that have not ended
+    Mutex mutex;
+    Status failure MG_GUARDED_BY(mutex);  // the first one
     void Arrived(const Status& status) override { kernel->Arrived(this, status); }
+  };
+  struct Part : Arrival {
+    Record* run = nullptr;
+    size_t offset = 0;
+    void Arrived(const Status& status) override { run->kernel->PartArrived(this, status); }
   };
 
   CopyToHost(GpuDevice* from, const std::string* what, TensorReady ready)
@@ -280,6 +290,7 @@ class CopyToHost : public AsyncKernel {
         stays ? run->from : Tensor::Allocate(run->from.dtype(), run->from.shape(), &from_.pinned());
     if (!to.ok()) return Arrived(run, from_.Check(to.status()));
     run->to = std::move(to).value();
+    if (!stays && !edges_.empty() && run->from.bytes() >= kLeastInParts) return StartParts(run);
     const Status status = from_.IssueAndAwait(
         Queue::kToHost, run,
         [this, run, stays] {
@@ -293,6 +304,63 @@ class CopyToHost : public AsyncKernel {
   }
 
   void LeaveOnDevice() { stays_ = true; }
+  void LeaveInParts(std::vector<int32_t> edges, SendPart send) {
+    edges_ = std::move(edges);
+    send_ = std::move(send);
+  }
+
+  void StartParts(Record* run) {
+    const size_t bytes = run->from.bytes(), parts = (bytes + kTransferPart - 1) / kTransferPart;
+    run->step = GpuLauncher::Step(*run->context);
+    run->parts = parts;
+    for (size_t i = 0; i < parts; ++i) {
+      Part* const part = parts_.Take();
+      const size_t at = i * kTransferPart;
+      part->run = run;
+      part->offset = at;
+      const Status status = from_.IssueAndAwait(
+          Queue::kToHost, part,
+          [&] {
+            if (i == 0) MG_RETURN_IF_ERROR(Await(ready_, from_, Queue::kToHost, from_));
+            return from_.driver().Copy(
+                Queue::kToHost, static_cast<char*>(run->to.raw()) + at,
+                static_cast<const char*>(std::as_const(run->from).raw()) + at,
+                std::min(kTransferPart, bytes - at));
+          },
+          [](EventId, uint64_t) {});
+      if (status.ok()) continue;  // after the last part the run may be over
+      parts_.Give(part);
+      return EndParts(run, parts - i, status);
+    }
+  }
+
+  void PartArrived(Part* part, const Status& status) {
+    Record* const run = part->run;
+    const size_t offset = part->offset;
+    parts_.Give(part);
+    const auto failed = [run] {
+      MutexLock lock(run->mutex);
+      return !run->failure.ok();
+    };
+    if (status.ok() && !failed()) {
+      for (const int32_t edge : edges_) send_(run->step, edge, run->to, offset);
+    }
+    EndParts(run, 1, status);
+  }
+
+  void EndParts(Record* run, size_t parts, const Status& status) {
+    if (!status.ok()) {
+      MutexLock lock(run->mutex);
+      if (run->failure.ok()) run->failure = status;
+    }
+    if (run->parts.fetch_sub(parts) > parts) return;
+    Status failure;
+    {
+      MutexLock lock(run->mutex);
+      failure = std::exchange(run->failure, Status());
+    }
+    Arrived(run, failure);
+  }
 
   void Arrived(Record* run, const Status& status) {
     const Done done = std::move(run->done);
@@ -308,7 +376,22 @@ class CopyToHost : public AsyncKernel {
   const std::string* const what_;
   const TensorReady ready_;
   bool stays_ = false;
+  std::vector<int32_t> edges_;  // that take it in parts
+  SendPart send_;
   FreeList<Record> records_;
+  FreeList<Part> parts_;
+};
+
+struct PartToDevice : Arrival {
+  Buffer pinned;
+  Tensor to;
+  Done done;
+  void Arrived(const Status& status) override {
+    const std::unique_ptr<PartToDevice> self(this);
+    pinned = Buffer();
+    to.Reset();
+    done(status);
+  }
 };
 
 class Fence : public AsyncKernel {
@@ -387,6 +470,26 @@ void LeaveOnDevice(Kernel* copy_to_host) {
 
 void ArriveOnDevice(Kernel* copy_to_device) {
   static_cast<CopyInKernel*>(copy_to_device)->ArriveOnDevice();
+}
+
+void LeaveInParts(Kernel* copy_to_host, std::vector<int32_t> edges, SendPart send) {
+  static_cast<CopyToHost*>(copy_to_host)->LeaveInParts(std::move(edges), std::move(send));
+}
+
+Status CopyToDevice(GpuDevice& device, Buffer pinned, Tensor to, size_t offset, size_t bytes,
+                    Done done) {
+  auto part = std::make_unique<PartToDevice>();
+  part->pinned = std::move(pinned);
+  part->to = std::move(to);
+  part->done = std::move(done);
+  char* const target = static_cast<char*>(part->to.raw()) + offset;
+  const char* const source = static_cast<const char*>(part->pinned.data()) + offset;
+  MG_RETURN_IF_ERROR(device.IssueAndAwait(
+      Queue::kToDevice, part.get(),
+      [&] { return device.driver().Copy(Queue::kToDevice, target, source, bytes); },
+      [](EventId, uint64_t) {}));
+  (void)part.release();  // it ends itself, and may have
+  return Status();
 }
 
 std::unique_ptr<AsyncKernel> MakeFence(GpuDevice* device, std::string what) {

@@ -7,11 +7,14 @@
 //
 // What other tasks read and write by themselves (Transport::TakesGpuMemory) is not copied: on its
 // way out a copy only waits until the tensor is made, and what has come in a GPU's memory is handed
-// on.
+// on. A large tensor for other tasks goes to the host in parts, each of which leaves as soon as it
+// is there, while the next ones are copied.
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -61,6 +64,21 @@ inline constexpr size_t kLeastGpuTransfer = size_t{64} << 10;
 void LeaveOnDevice(Kernel* copy_to_host);
 // For one of MakeCopyToDevice whose tensor may lie in that device's memory already. Before it runs.
 void ArriveOnDevice(Kernel* copy_to_device);
+// Smaller ones are sent when they are on the host as a whole. A part is as large as the pieces in
+// which a tensor is copied to a GPU: at 10 to 50 GB/s it takes some tens of microseconds, a few
+// times what a message and an event cost. Not measured.
+inline constexpr size_t kLeastInParts = size_t{2} << 20;
+inline constexpr size_t kTransferPart = size_t{1} << 20;
+// For a kernel of MakeCopyToHost whose tensor goes to other tasks: `send` is called on the
+// completing thread for each of `edges` and each part, in order, before the kernel is done.
+using SendPart =
+    std::function<void(uint64_t step_id, int32_t edge, const Tensor& tensor, size_t offset)>;
+void LeaveInParts(Kernel* copy_to_host, std::vector<int32_t> edges, SendPart send);
+// Copies `bytes` from `offset` of pinned memory on to the same place of `to`, which lies in the
+// device's memory where nothing else uses it (GpuMemory::AllocateIdle). Both are held until `done`,
+// on the completing thread. After a failure here `done` is not called.
+Status CopyToDevice(GpuDevice& device, Buffer pinned, Tensor to, size_t offset, size_t bytes,
+                    Done done);
 // Done when the device has finished the segments that were launched before. `what`: the last one's
 // nodes, for errors.
 std::unique_ptr<AsyncKernel> MakeFence(GpuDevice* device, std::string what);

@@ -21,7 +21,7 @@ class GpuLauncher {
   static StepTrace* Trace(const KernelContext& outer) {
     return outer.cancel_ == nullptr ? nullptr : outer.cancel_->trace;
   }
-  // The step's number, for LaunchTask::step.
+  // The step's id, or its number where a kernel runs by itself.
   static uint64_t Step(const KernelContext& outer) {
     return outer.cancel_ == nullptr ? outer.step_id() : outer.cancel_->step;
   }

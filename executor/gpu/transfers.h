@@ -6,6 +6,9 @@
 //
 // What comes and what the host reads, too, comes by way of it; so do tensors below
 // kLeastGpuTransfer.
+//
+// And which leave in parts: to all other tasks but the client's. What comes so may come to a GPU,
+// too.
 #pragma once
 
 #include <unordered_map>
@@ -14,8 +17,12 @@
 
 namespace monograph {
 
-// By _Send and _Recv: the GPU in whose memory the tensor may be.
-using GpuEdges = std::unordered_map<NodeId, Device*>;
+// By _Send and _Recv.
+struct GpuEdge {
+  Device* gpu = nullptr;  // in whose memory the tensor may be
+  bool in_parts = false;  // of a _Send
+};
+using GpuEdges = std::unordered_map<NodeId, GpuEdge>;
 
 // Tells the copies among the lowered kernels.
 Result<GpuEdges> FindGpuEdges(LoweredGraph* lowered, const PlanOptions& options);

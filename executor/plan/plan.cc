@@ -110,10 +110,10 @@ class PlanCompiler {
     if (edge.control) return edge;
     if (transfers_ != nullptr) {
       if (const auto transfer = transfers_->find(id); transfer != transfers_->end()) {
-        edge.gpu = transfer->second;
+        edge.gpu = transfer->second.gpu;
+        edge.in_parts = transfer->second.in_parts;
         if (IsRecv(id)) {
-          edge.gpu_owner =
-              transfer->second->gpu()->memory().Intern("'" + edge.name + "' (came here)");
+          edge.gpu_owner = edge.gpu->gpu()->memory().Intern("'" + edge.name + "' (came here)");
         }
       }
     }

@@ -37,6 +37,7 @@ struct EdgeInfo {
   // comes, the owner that the memory is taken for.
   Device* gpu = nullptr;
   const std::string* gpu_owner = nullptr;
+  bool in_parts = false;  // from kLeastInParts on (executor/gpu/copies.h) it leaves so
   std::string send_device, recv_device;  // full names
 };
 
@@ -55,6 +56,12 @@ struct PlanOptions {
   // Whether a task that has this device takes tensors from GPUs' memory, and sends to it
   // (Transport::TakesGpuMemory); empty: none does.
   std::function<bool(const std::string& device)> takes_gpu_memory = {};
+  // Whether the task that has this device takes large tensors in parts; empty: none does. A part
+  // goes to it by `send_part` as soon as it is on the host. `step_id`, `edge`: as
+  // StepSink::OnSend's, which follows when all parts have gone. Any thread.
+  std::function<bool(const std::string& device)> takes_parts = {};
+  std::function<void(uint64_t step_id, int32_t edge, const Tensor& tensor, size_t offset)>
+      send_part = {};
   // Whose nodes these are: sessions do not wait for each other's long kernels
   // (ThreadPools::Enqueue).
   uint64_t session = 0;

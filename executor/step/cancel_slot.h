@@ -11,8 +11,8 @@ namespace monograph {
 class StepTrace;
 
 struct CancelSlot {
-  // For kernels that run other nodes: of a traced step; and the step's number, in which
-  // KernelContext::step_id has the iteration, too.
+  // For kernels that run other nodes: of a traced step; and the step's id
+  // (executor/worker/step_ids.h), which grows with its number.
   StepTrace* trace = nullptr;
   uint64_t step = 0;
   Mutex mutex;

@@ -15,10 +15,10 @@ constexpr int64_t kClockNs = 20;
 
 }  // namespace
 
-NodeRunner::NodeRunner(const PlanData& plan, StepState& state, uint64_t step_number,
-                       StepTrace* trace, const StepOutcome* outcome, bool may_wait)
+NodeRunner::NodeRunner(const PlanData& plan, StepState& state, uint64_t step_id, StepTrace* trace,
+                       const StepOutcome* outcome, bool may_wait)
     : plan_(plan),
-      step_number_(step_number),
+      step_id_(step_id),
       trace_(trace),
       slots_(state.slots.get()),
       dtypes_(plan.dtypes.data()),
@@ -26,7 +26,7 @@ NodeRunner::NodeRunner(const PlanData& plan, StepState& state, uint64_t step_num
   context_.resources_ = plan.resources;
   context_.pools_ = plan.pools->intra_op() > 1 ? plan.pools : nullptr;
   context_.intra_op_threads_ = plan.pools->intra_op();
-  context_.step_id_ = step_number;
+  context_.step_id_ = StepNumberOf(step_id);
   context_.outcome_ = outcome;
   context_.may_wait_ = may_wait;
   if (plan.max_outputs > kFew) {
@@ -102,7 +102,7 @@ void NodeRunner::ComputeAsync(const PlanNode& node, AsyncFrame& frame, Done done
   frame.strings.Begin(plan_.memory.get());
   frame.context.strings_ = node.strings ? &frame.strings : nullptr;
   frame.cancel.trace = trace_;
-  frame.cancel.step = step_number_;
+  frame.cancel.step = step_id_;
   frame.start_ns = trace_ == nullptr ? 0 : TraceClockNs();
   node.kernel->AsAsync()->ComputeAsync(frame.context, std::move(done));
 }

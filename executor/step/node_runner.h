@@ -7,6 +7,7 @@
 
 #include "executor/plan/plan_data.h"
 #include "executor/trace.h"
+#include "executor/worker/step_ids.h"
 
 namespace monograph {
 
@@ -14,7 +15,7 @@ class NodeRunner {
  public:
   // Without `may_wait` a kernel that would have to wait fails instead, and busy() is true. Kernels
   // see `outcome`, the step's.
-  NodeRunner(const PlanData& plan, StepState& state, uint64_t step_number, StepTrace* trace,
+  NodeRunner(const PlanData& plan, StepState& state, uint64_t step_id, StepTrace* trace,
              const StepOutcome* outcome, bool may_wait);
   ~NodeRunner();
   NodeRunner(const NodeRunner&) = delete;
@@ -24,7 +25,7 @@ class NodeRunner {
   // random ops draw other values than another iteration's (0 outside of loops).
   void Enter(Tensor* slots, uint64_t draw) {
     slots_ = slots;
-    context_.step_id_ = step_number_ ^ draw;
+    context_.step_id_ = StepNumberOf(step_id_) ^ draw;
   }
   // Runs the synchronous kernel of `node`; its outputs are then in outputs(). The caller takes them
   // and releases the inputs. REQUIRES: the node is not serial.
@@ -70,7 +71,7 @@ class NodeRunner {
   void Measure(int32_t id, const PlanNode& node, int64_t ns);
 
   const PlanData& plan_;
-  const uint64_t step_number_;
+  const uint64_t step_id_;
   StepTrace* const trace_;
   // Copies of pointers in the plan and the state. Read through those, they would be loaded again
   // after every kernel, since the compiler must assume that a kernel changes them.

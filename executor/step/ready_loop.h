@@ -53,7 +53,7 @@ class ReadyLoop {
         state_(*step.state_),
         compute_(compute),
         memory_(plan_.memory.get()),
-        runner_(plan_, state_, StepNumberOf(step.step_id_), step.trace_, &step.outcome_, compute),
+        runner_(plan_, state_, step.step_id_, step.trace_, &step.outcome_, compute),
         outer_(innermost_),
         running_(RunningNode::Mine()),
         outer_step_(running_.step()),

@@ -87,6 +87,9 @@ class Worker::Impl : public CollectiveHost {
   void SendTensor(WorkerSession& session, int peer, uint64_t step, int32_t edge,
                   const Tensor& tensor, uint64_t iteration, bool on_gpu = false)
       MG_EXCLUDES(session.mutex);
+  // The part of the tensor that begins at byte `offset`.
+  void SendPart(WorkerSession& session, int peer, uint64_t step, int32_t edge, const Tensor& tensor,
+                size_t offset) MG_EXCLUDES(session.mutex);
   // `tensor`: of a message of a tensor; `on_gpu`: as Payload's.
   void SendMessage(WorkerSession& session, int peer, StepMessage message,
                    const Tensor* tensor = nullptr, bool on_gpu = false) MG_EXCLUDES(session.mutex);
@@ -207,17 +210,30 @@ class Worker::Impl : public CollectiveHost {
     Shape shape;
     Tensor tensor;  // the destination, or packed bytes of strings and handles
     std::function<void(const Status&)> of_collective;  // or who gets a part of a collective
+    std::shared_ptr<TensorParts> parts;                // or the tensor that a part of comes
+    size_t offset = 0, bytes = 0;                      // of that part
   };
   // Decodes a header that came for this session. False if it was counted and dropped; the step of a
   // malformed one fails.
   bool Receive(WorkerSession& session, std::string_view header, size_t payload_bytes,
                StepMessage* message);
   // Memory for a tensor that only a GPU reads, in a step that runs; invalid: it comes to the host.
-  Tensor LandOnGpu(WorkerSession& session, const StepMessage& message, size_t payload_bytes)
+  // `*gpu`: that one.
+  Tensor LandOnGpu(WorkerSession& session, const StepMessage& message, size_t bytes,
+                   GpuDevice** gpu) MG_EXCLUDES(session.mutex);
+  // The tensor that the message brings a part of; nullptr if nobody wants the part.
+  Result<std::shared_ptr<TensorParts>> PartsOf(WorkerSession& session, const StepMessage& message)
       MG_EXCLUDES(session.mutex);
+  std::shared_ptr<TensorParts> MakeParts(WorkerSession& session, const StepMessage& message)
+      MG_EXCLUDES(session.mutex);
+  PayloadSink OnPart(WorkerSession& session, const StepMessage& message, size_t payload_bytes);
   void Departed(Departure* departure, const Status& status);
   void Arrived(Arrival* arrival, const Status& status);
   void PartArrived(Arrival* arrival, const Status& status);
+  void TensorPartArrived(Arrival* arrival, const Status& status);
+  // A part is in its tensor, or the copy to there failed.
+  void PartLanded(WorkerSession& session, uint64_t step, int32_t edge, TensorParts& parts,
+                  const Status& status) MG_EXCLUDES(session.mutex);
 
   // ---- sessions.cc
   Status UnknownSession(uint64_t id) const;

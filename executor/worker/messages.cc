@@ -2,14 +2,19 @@
 // (OnSend) goes to its edge's peer, or to this process without a message. Arriving: the transport
 // asks OnMessage for memory for a payload, or hands OnDelivered a whole message; both check the
 // header first (Receive). A tensor goes to the client here if it fetches it, else to its step, or
-// into the step's slot until its run-step has come (Accept, Deliver). What cannot be used is
-// counted and dropped.
+// into the step's slot until its run-step has come (Accept, Deliver). A tensor that comes in parts
+// is put together in the step's slot (OnPart); where a GPU alone reads it each part is copied there
+// as it comes. What cannot be used is counted and dropped.
+#include <cstring>
+
 #include "executor/gpu/copies.h"
 #include "executor/gpu/gpu_device.h"
 #include "executor/step/dead_tensor.h"
 #include "executor/worker/impl.h"
 
 namespace monograph {
+
+static_assert(kTensorPart == kTransferPart);
 
 // ---- leaving
 
@@ -63,7 +68,7 @@ void RegisteredGraph::OnSend(uint64_t step, const EdgeInfo& edge, Tensor tensor,
   const int peer = edge_peer[static_cast<size_t>(edge.id)];
   if (peer == kSelf) {
     worker->Accept(*session, step, edge.id, std::move(tensor), iteration);
-  } else {
+  } else if (!edge.in_parts || tensor.bytes() < kLeastInParts) {  // else its copy has sent it
     const bool on_gpu =
         edge.gpu != nullptr && edge.gpu->gpu()->memory().Contains(std::as_const(tensor).raw());
     worker->SendTensor(*session, peer, step, edge.id, tensor, iteration, on_gpu);
@@ -77,6 +82,16 @@ void Worker::Impl::SendTensor(WorkerSession& session, int peer, uint64_t step, i
   message.id = static_cast<uint32_t>(edge);
   message.step = step;
   SendMessage(session, peer, std::move(message), &tensor, on_gpu);
+}
+
+void Worker::Impl::SendPart(WorkerSession& session, int peer, uint64_t step, int32_t edge,
+                            const Tensor& tensor, size_t offset) {
+  StepMessage message;
+  message.flags = kPartFlag;
+  message.offset = offset;
+  message.id = static_cast<uint32_t>(edge);
+  message.step = step;
+  SendMessage(session, peer, std::move(message), &tensor);
 }
 
 void Worker::Impl::SendMessage(WorkerSession& session, int peer, StepMessage message,
@@ -165,12 +180,10 @@ void Worker::Impl::Deliver(WorkerSession& session, uint64_t step_id, int32_t edg
     MutexLock lock(session.mutex);
     StepSlot& slot = session.SlotOf(step_id);
     if (!slot.Runs(step_id)) {
-      const bool over = slot.step > step_id || (slot.step == step_id && !slot.Waits(step_id));
-      if (session.closed || over || slot.state == StepSlot::kRunning) {
+      if (!session.ParkEarly(step_id)) {
         CountDropped("a tensor of a step that is over");
         return;
       }
-      if (slot.step != step_id) slot.Park(step_id);
       if (slot.Keep(edge, iteration, &tensor)) return;
     } else {
       step = slot.running;
@@ -254,7 +267,9 @@ PayloadSink Worker::Impl::OnMessage(WorkerSession& session, std::string_view hea
     CountDropped("a payload that belongs to no tensor");
     return {};
   }
-  Tensor landing = for_gpus ? LandOnGpu(session, message, payload_bytes) : Tensor();
+  if ((message.flags & kPartFlag) != 0) return OnPart(session, message, payload_bytes);
+  GpuDevice* gpu = nullptr;
+  Tensor landing = for_gpus ? LandOnGpu(session, message, payload_bytes, &gpu) : Tensor();
   const bool on_gpu = landing.valid();
   // Strings and handles arrive packed.
   Result<Tensor> tensor =
@@ -282,9 +297,9 @@ PayloadSink Worker::Impl::OnMessage(WorkerSession& session, std::string_view hea
           arrival->tensor.buffer(), on_gpu};
 }
 
-Tensor Worker::Impl::LandOnGpu(WorkerSession& session, const StepMessage& message,
-                               size_t payload_bytes) {
-  if (!IsPlainData(message.dtype) || payload_bytes < kLeastGpuTransfer) return Tensor();
+Tensor Worker::Impl::LandOnGpu(WorkerSession& session, const StepMessage& message, size_t bytes,
+                               GpuDevice** gpu) {
+  if (!IsPlainData(message.dtype) || bytes < kLeastGpuTransfer) return Tensor();
   std::shared_ptr<const Plan> plan;
   {
     MutexLock lock(session.mutex);
@@ -294,8 +309,86 @@ Tensor Worker::Impl::LandOnGpu(WorkerSession& session, const StepMessage& messag
   }
   const EdgeInfo* const edge = plan->FindRecvEdge(static_cast<int32_t>(message.id));
   if (edge == nullptr || edge->gpu == nullptr) return Tensor();
-  Buffer memory = edge->gpu->gpu()->memory().AllocateIdle(payload_bytes, edge->gpu_owner);
+  *gpu = edge->gpu->gpu();
+  Buffer memory = (*gpu)->memory().AllocateIdle(bytes, edge->gpu_owner);
   return memory ? Tensor(message.dtype, message.shape, std::move(memory)) : Tensor();
+}
+
+PayloadSink Worker::Impl::OnPart(WorkerSession& session, const StepMessage& message,
+                                 size_t payload_bytes) {
+  auto found = PartsOf(session, message);
+  if (!found.ok()) {
+    FailHere(session, message.step,
+             found.status().WithContext("receiving edge " + std::to_string(message.id) + " at " +
+                                        task_));
+    return {};
+  }
+  if (*found == nullptr) return {};
+  TensorParts& parts = **found;
+  Arrival* const arrival = arrivals_.Take();
+  session.arriving.fetch_add(1, std::memory_order_relaxed);
+  arrival->session = session.shared_from_this();
+  arrival->step = message.step;
+  arrival->edge = static_cast<int32_t>(message.id);
+  arrival->offset = static_cast<size_t>(message.offset);
+  arrival->bytes = payload_bytes;
+  arrival->parts = *std::move(found);
+  return {static_cast<char*>(parts.landing.data()) + arrival->offset,
+          [this, arrival](const Status& status) { TensorPartArrived(arrival, status); },
+          parts.landing};
+}
+
+Result<std::shared_ptr<TensorParts>> Worker::Impl::PartsOf(WorkerSession& session,
+                                                           const StepMessage& message) {
+  const auto part = static_cast<size_t>(message.offset / kTensorPart);
+  const auto edge = static_cast<int32_t>(message.id);
+  for (std::shared_ptr<TensorParts> made;;) {
+    {
+      MutexLock lock(session.mutex);
+      StepSlot& slot = session.SlotOf(message.step);
+      if (!slot.Runs(message.step) && !session.ParkEarly(message.step)) {
+        CountDropped("a part of a tensor of a step that is over");
+        return std::shared_ptr<TensorParts>();
+      }
+      if (made != nullptr) slot.parts.emplace(edge, std::move(made));
+      if (const auto it = slot.parts.find(edge); it != slot.parts.end()) {
+        TensorParts& parts = *it->second;
+        if (parts.tensor.dtype() != message.dtype || parts.tensor.shape() != message.shape)
+          return DataLoss("parts of tensors of several types or shapes");
+        if (parts.announced[part]) {
+          CountDropped("a part of a tensor that came before");
+          return std::shared_ptr<TensorParts>();
+        }
+        parts.announced[part] = true;
+        return it->second;
+      }
+    }
+    made = MakeParts(session, message);
+    if (made == nullptr) {
+      return ResourceExhausted("no memory for " + std::string(DTypeName(message.dtype)) +
+                               message.shape.ToString());
+    }
+  }
+}
+
+std::shared_ptr<TensorParts> Worker::Impl::MakeParts(WorkerSession& session,
+                                                     const StepMessage& message) {
+  const size_t bytes = static_cast<size_t>(message.shape.elements()) * DTypeSize(message.dtype);
+  auto made = std::make_shared<TensorParts>();
+  made->left = (bytes + kTensorPart - 1) / kTensorPart;
+  made->announced.resize(made->left);
+  GpuDevice* gpu = nullptr;
+  made->tensor = LandOnGpu(session, message, bytes, &gpu);
+  if (made->tensor.valid()) made->landing = Buffer::Allocate(&gpu->pinned(), bytes);
+  if (made->landing) {
+    made->gpu = gpu;
+    return made;
+  }
+  Result<Tensor> on_host = Tensor::Allocate(message.dtype, message.shape);
+  if (!on_host.ok()) return nullptr;
+  made->tensor = *std::move(on_host);
+  made->landing = made->tensor.buffer();
+  return made;
 }
 
 void Worker::Impl::PartArrived(Arrival* arrival, const Status& status) {
@@ -304,6 +397,59 @@ void Worker::Impl::PartArrived(Arrival* arrival, const Status& status) {
   arrivals_.Give(arrival);
   if (done) done(status);
   session->arriving.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void Worker::Impl::TensorPartArrived(Arrival* arrival, const Status& status) {
+  const std::shared_ptr<WorkerSession> session = std::move(arrival->session);
+  const std::shared_ptr<TensorParts> parts = std::move(arrival->parts);
+  const uint64_t step = arrival->step;
+  const int32_t edge = arrival->edge;
+  const size_t offset = arrival->offset, bytes = arrival->bytes;
+  arrivals_.Give(arrival);
+  const MemoryHolder::Scope memory(session->memory.get());
+  if (!status.ok() || parts->gpu == nullptr) {
+    PartLanded(*session, step, edge, *parts, status.AsDerived());
+    session->arriving.fetch_sub(1, std::memory_order_relaxed);
+    return;
+  }
+  {
+    MutexLock lock(session->mutex);
+    ++session->landing;
+  }
+  // CloseSession waits for it, but not for a device that hangs: once the session is closed, the
+  // worker may be gone.
+  const auto landed = [this, session, parts, step, edge](const Status& copied) {
+    const auto open = [&] {
+      MutexLock lock(session->mutex);
+      return !session->closed;
+    };
+    if (open()) {
+      const MemoryHolder::Scope holder(session->memory.get());
+      PartLanded(*session, step, edge, *parts, copied);
+    }
+    session->arriving.fetch_sub(1, std::memory_order_relaxed);
+    MutexLock lock(session->mutex);
+    if (--session->landing == 0) session->idle.NotifyAll();
+  };
+  const Status issued =
+      CopyToDevice(*parts->gpu, parts->landing, parts->tensor, offset, bytes, landed);
+  if (!issued.ok()) landed(issued);
+}
+
+void Worker::Impl::PartLanded(WorkerSession& session, uint64_t step, int32_t edge,
+                              TensorParts& parts, const Status& status) {
+  if (!status.ok()) {
+    const std::string what = "receiving " + DescribeAwaited(session, step, edge) + " at " + task_;
+    FailHere(session, step, status.WithContext(what));
+  } else if (parts.left.fetch_sub(1) == 1) {
+    {
+      MutexLock lock(session.mutex);
+      StepSlot& slot = session.SlotOf(step);
+      if (slot.step == step) slot.parts.erase(edge);
+    }
+    parts.landing = Buffer();
+    Accept(session, step, edge, std::move(parts.tensor), 0);
+  }
 }
 
 void Worker::Impl::Arrived(Arrival* arrival, const Status& status) {
@@ -367,6 +513,12 @@ void Worker::Impl::OnDelivered(WorkerSession& session, std::string_view header, 
   }
   const MemoryHolder::Scope memory(session.memory.get());
   const auto edge = static_cast<int32_t>(message.id);
+  if ((message.flags & kPartFlag) != 0) {
+    const PayloadSink sink = OnPart(session, message, payload.bytes);
+    if (sink.data == nullptr) return;
+    std::memcpy(sink.data, payload.data(), payload.bytes);
+    return sink.done(Status());
+  }
   auto make = [&]() -> Result<Tensor> {
     if ((message.flags & kDeadFlag) != 0) return DeadTensor();
     if (!IsPlainData(message.dtype)) {

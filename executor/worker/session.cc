@@ -37,6 +37,14 @@ StepRow* WorkerSession::RowOf(uint64_t step) {
   return nullptr;
 }
 
+bool WorkerSession::ParkEarly(uint64_t step) {
+  StepSlot& slot = SlotOf(step);
+  const bool over = slot.step > step || (slot.step == step && !slot.Waits(step));
+  if (closed || over || slot.state == StepSlot::kRunning) return false;
+  if (slot.step != step) slot.Park(step);
+  return true;
+}
+
 bool WorkerSession::AllAreNew(const StepIds& numbers) {
   uint64_t step = numbers.first;
   for (uint32_t left = numbers.count(); left > 0; --left, step += numbers.stride) {

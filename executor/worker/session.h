@@ -28,6 +28,7 @@
 
 namespace monograph {
 
+class GpuDevice;
 class Step;
 
 struct RegisteredGraph;
@@ -37,6 +38,16 @@ struct EarlyTensor {
   int32_t edge;
   uint64_t iteration;  // as Step::Deliver's
   Tensor tensor;
+};
+
+// A tensor that comes in parts (kPartFlag). Its memory is held by who writes to it, too.
+struct TensorParts {
+  Tensor tensor;
+  // Where the parts come to; `tensor`'s memory itself, or pinned memory on their way to a GPU.
+  Buffer landing;
+  GpuDevice* gpu = nullptr;
+  std::vector<bool> announced;  // by part; under the session's mutex
+  std::atomic<size_t> left{0};  // parts that are not in `tensor`
 };
 
 // One slot of the ring of steps. `step` is the slot's latest step. For a step with this slot:
@@ -54,6 +65,7 @@ struct StepSlot {
   std::shared_ptr<Step> running;
   const RegisteredGraph* graph = nullptr;  // that `running` is a step of
   std::vector<EarlyTensor> parked;
+  std::map<int32_t, std::shared_ptr<TensorParts>> parts;  // by edge: of which some have come
   std::vector<std::shared_ptr<void>> room;  // of the host's pool, for places of very many parked
   Status aborted;                           // an abort that came before run-step
 
@@ -74,6 +86,7 @@ struct StepSlot {
   }
   void Drop() {
     parked.clear();
+    parts.clear();
     room.clear();
   }
   // Takes a tensor and parks it for step `step`; false, and it is the caller's, if there is no
@@ -159,6 +172,7 @@ struct WorkerSession : std::enable_shared_from_this<WorkerSession> {
   // Peers that are lost to this task, by index; the others are not in it.
   std::map<int, Status> lost MG_GUARDED_BY(mutex);
   int collective_sends MG_GUARDED_BY(mutex) = 0;  // payloads that have not left
+  int landing MG_GUARDED_BY(mutex) = 0;           // copies of parts to GPUs
   bool closed MG_GUARDED_BY(mutex) = false;
   bool abandoned MG_GUARDED_BY(mutex) = false;  // closed while a kernel ran
   std::deque<std::pair<uint64_t, std::shared_ptr<StepTrace>>> traces MG_GUARDED_BY(mutex);
@@ -179,6 +193,8 @@ struct WorkerSession : std::enable_shared_from_this<WorkerSession> {
   int IndexOf(const SessionPeer& peer) const { return static_cast<int>(&peer - peers.data()); }
   StepSlot& SlotOf(uint64_t step) MG_REQUIRES(mutex) { return slots[step % kStepSlots]; }
   StepRow* RowOf(uint64_t step) MG_REQUIRES(mutex);  // the running row with it, or nullptr
+  // Something came for the step, which does not run: parks it. False if it is of no use any more.
+  bool ParkEarly(uint64_t step) MG_REQUIRES(mutex);
   // Whether none of them has begun, was given up, or belongs to a row that runs.
   bool AllAreNew(const StepIds& numbers) MG_REQUIRES(mutex);
   void BeginRow(const StepIds& numbers) MG_REQUIRES(mutex);

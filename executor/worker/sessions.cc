@@ -191,7 +191,7 @@ Status Worker::Impl::CloseSession(uint64_t id, std::chrono::milliseconds kernels
     session->closed = true;
     session->memory->Retire();
     for (StepSlot& slot : session->slots) {
-      slot.parked.clear();
+      slot.Drop();
       if (slot.state == StepSlot::kRunning) running.push_back(slot.running);
     }
   }
@@ -204,7 +204,7 @@ Status Worker::Impl::CloseSession(uint64_t id, std::chrono::milliseconds kernels
   {
     MutexLock lock(session->mutex);
     ended = session->idle.WaitFor(session->mutex, kernels, [&]() MG_REQUIRES(session->mutex) {
-      return session->running == 0;
+      return session->running == 0 && session->landing == 0;
     });
   }
   if (ended) {
@@ -353,6 +353,17 @@ Result<uint32_t> Worker::Impl::RegisterGraph(uint64_t id, Graph graph) {
     const Result<DeviceName> device = DeviceName::Parse(name);
     const SessionPeer* const peer = device.ok() ? session->PeerOf(device->TaskName()) : nullptr;
     return peer != nullptr && session->transport->TakesGpuMemory(peer->id);
+  };
+  plan_options.takes_parts = [this, &session](const std::string& name) {
+    const Result<DeviceName> device = DeviceName::Parse(name);
+    const SessionPeer* const peer = device.ok() ? session->PeerOf(device->TaskName()) : nullptr;
+    return peer != nullptr && peer->task != task_ &&
+           session->IndexOf(*peer) != session->client_peer;
+  };
+  plan_options.send_part = [graph = registered.get()](uint64_t step, int32_t edge,
+                                                      const Tensor& tensor, size_t offset) {
+    graph->worker->SendPart(*graph->session, graph->edge_peer[static_cast<size_t>(edge)], step,
+                            edge, tensor, offset);
   };
   plan_options.session = id;
   plan_options.memory = session->memory;

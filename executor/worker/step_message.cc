@@ -35,6 +35,10 @@ Buffer PackedBuffer(std::string bytes) {
   return Buffer::Wrap(text->data(), text->size(), [text] { delete text; });
 }
 
+size_t PartBytes(size_t tensor_bytes, uint64_t offset) {
+  return std::min(kTensorPart, tensor_bytes - static_cast<size_t>(offset));
+}
+
 // From here on there must be room for a payload before it is unpacked; that of handles counts at
 // all.
 constexpr size_t kCounted = size_t{1} << 20;
@@ -59,6 +63,7 @@ size_t EncodeStepMessage(const StepMessage& message, char* out) {
     p = Put(p, static_cast<uint8_t>(message.shape.rank()));
     for (int64_t dim : message.shape.dims()) p = Put(p, dim);
     if (message.iteration != 0) p = Put(p, message.iteration);
+    if ((message.flags & kPartFlag) != 0) p = Put(p, message.offset);
   } else if (HasBody(message.kind)) {
     MG_CHECK(message.body.size() <= kMaxHeaderBytes - kFixedBytes);
     std::memcpy(p, message.body.data(), message.body.size());
@@ -85,12 +90,21 @@ size_t EncodeTensor(StepMessage message, const Tensor& tensor, char* out, Payloa
   message.dtype = has_elements ? tensor.dtype() : DT_FLOAT;
   message.shape = has_elements ? tensor.shape() : Shape{0};
   if (has_elements) *payload = TensorPayload(tensor);
+  if ((message.flags & kPartFlag) != 0) {
+    payload->bytes = PartBytes(payload->bytes, message.offset);
+    payload->offset += message.offset;
+  }
   return EncodeStepMessage(message, out);
 }
 
 namespace {
 
 Status Malformed(const std::string& what) { return DataLoss("malformed step message: " + what); }
+
+// REQUIRES: plain data.
+size_t BytesOf(const StepMessage& message) {
+  return static_cast<size_t>(message.shape.elements()) * DTypeSize(message.dtype);
+}
 
 // What follows the fixed part of a tensor message.
 Status DecodeTensor(Decoder* in, StepMessage* message) {
@@ -115,6 +129,14 @@ Status DecodeTensor(Decoder* in, StepMessage* message) {
     return Malformed("a tensor's shape " + message->shape.ToString() +
                      " has more bytes than memory can");
   }
+  message->offset = 0;
+  if ((message->flags & kPartFlag) == 0) return Status();
+  message->offset = in->Get<uint64_t>();
+  if (!in->ok()) return Malformed("the offset of a tensor's part is cut off");
+  if ((message->flags & (kDeadFlag | kInLoopFlag)) != 0 || !IsPlainData(message->dtype))
+    return Malformed("a part of a tensor that is sent as a whole");
+  if (message->offset % kTensorPart != 0 || message->offset >= BytesOf(*message))
+    return Malformed("a tensor's part at byte " + std::to_string(message->offset));
   return Status();
 }
 
@@ -137,9 +159,10 @@ Status DecodeStepMessage(std::string_view header, StepMessage* message) {
   if (message->step == 0 && !IsWatch(message->kind)) return Malformed("step 0");
   const bool reports =
       message->kind == StepMessageKind::kStepDone || message->kind == StepMessageKind::kAbortStep;
-  const uint8_t known_flags = message->kind == StepMessageKind::kRunStep  ? kTraceFlag
-                              : message->kind == StepMessageKind::kPing   ? kUnheardFlag
-                              : message->kind == StepMessageKind::kTensor ? kDeadFlag | kInLoopFlag
+  const uint8_t known_flags = message->kind == StepMessageKind::kRunStep ? kTraceFlag
+                              : message->kind == StepMessageKind::kPing  ? kUnheardFlag
+                              : message->kind == StepMessageKind::kTensor
+                                  ? kDeadFlag | kInLoopFlag | kPartFlag
                               : reports && code != 0 ? kDerivedFlag | kLostTaskFlag
                                                      : 0;
   if ((flags & ~known_flags) != 0)
@@ -187,6 +210,12 @@ Status DecodeStepMessage(std::string_view header, StepMessage* message) {
 Status DecodeStepMessage(std::string_view header, size_t payload_bytes, StepMessage* message) {
   MG_RETURN_IF_ERROR(DecodeStepMessage(header, message));
   if (message->kind != StepMessageKind::kTensor) return Status();
+  if ((message->flags & kPartFlag) != 0) {
+    if (payload_bytes == PartBytes(BytesOf(*message), message->offset)) return Status();
+    return DataLoss("the part at byte " + std::to_string(message->offset) + " of a tensor " +
+                    std::string(DTypeName(message->dtype)) + message->shape.ToString() +
+                    " came with a payload of " + std::to_string(payload_bytes) + " bytes");
+  }
   return CheckPayload(message->dtype, message->shape, payload_bytes);
 }
 

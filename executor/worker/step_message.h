@@ -20,6 +20,9 @@
 //            | 8 the sender hears nothing from the receiver, and gives it up (ping)
 //            | 16 there is no tensor: it is dead (tensor; then float[0])
 //            | 32 it belongs to an iteration of a loop (tensor; then body ends with iteration:u64)
+//            | 64 the payload is a part of it (tensor; then body ends with offset:u64, of the part's
+//              first byte, a multiple of kTensorPart; a part has kTensorPart bytes, the last one
+//              what is left)
 //
 // What is not named has to be zero, and a header ends where its grammar does. `step` is an id
 // (executor/worker/step_ids.h).
@@ -28,6 +31,7 @@
 // life of a process, or for a step that is over, is dropped and counted.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -56,7 +60,9 @@ inline constexpr uint8_t kLostTaskFlag = 4;
 inline constexpr uint8_t kUnheardFlag = 8;
 inline constexpr uint8_t kDeadFlag = 16;
 inline constexpr uint8_t kInLoopFlag = 32;
+inline constexpr uint8_t kPartFlag = 64;
 inline constexpr uint32_t kFromClient = UINT32_MAX;  // the id of an abort-step
+inline constexpr size_t kTensorPart = size_t{1} << 20;
 
 struct StepMessage {
   StepMessageKind kind = StepMessageKind::kRunStep;
@@ -70,6 +76,7 @@ struct StepMessage {
   DType dtype = DT_INVALID;  // kTensor
   Shape shape;               // kTensor
   uint64_t iteration = 0;    // kTensor; as StepSink::OnSend's
+  uint64_t offset = 0;       // kTensor with kPartFlag
   Status status;             // kStepDone, kAbortStep
   std::string_view body;     // kCollective, kPing, kPong; decoded: a view of the header
 };
@@ -78,7 +85,8 @@ struct StepMessage {
 // text is cut to fit.
 size_t EncodeStepMessage(const StepMessage& message, char* out);
 // The same for the message of a tensor, whose type and shape it sets; an invalid tensor is a
-// control edge, and a dead one (executor/step/dead_tensor.h) says so. `*payload` gets the elements.
+// control edge, and a dead one (executor/step/dead_tensor.h) says so. `*payload` gets the elements,
+// or the part's bytes.
 size_t EncodeTensor(StepMessage message, const Tensor& tensor, char* out, Payload* payload);
 // DataLoss for bytes that are no step message, saying what is wrong with them. If `message->step`
 // is not 0 then, the header's fixed part was there.

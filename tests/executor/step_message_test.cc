@@ -226,6 +226,40 @@ TEST(StepMessage, ATensorOfALoopNamesItsIteration) {
   }
 }
 
+TEST(StepMessage, APartOfATensorSaysWhereItBegins) {
+  const Tensor tensor = Tensor::Allocate(DT_FLOAT, Shape{(kTensorPart + 400) / 4}).value();
+  for (const uint64_t offset : {size_t{0}, kTensorPart}) {
+    StepMessage part = TensorMessage(DT_INVALID, {});
+    part.flags = kPartFlag;
+    part.offset = offset;
+    std::string header(kMaxHeaderBytes, '\0');
+    Payload payload;
+    header.resize(EncodeTensor(part, tensor, header.data(), &payload));
+    EXPECT_EQ(payload.data(), static_cast<const char*>(tensor.raw()) + offset);
+    EXPECT_EQ(payload.bytes, offset == 0 ? kTensorPart : 400);
+    StepMessage read;
+    ASSERT_TRUE(DecodeStepMessage(header, payload.bytes, &read).ok());
+    EXPECT_EQ(read.offset, offset);
+    EXPECT_EQ(read.shape, tensor.shape());
+    const Status other = DecodeStepMessage(header, payload.bytes + 4, &read);
+    EXPECT_EQ(other.code(), Code::kDataLoss);
+    EXPECT_NE(other.message().find("at byte " + std::to_string(offset)), std::string::npos)
+        << other;
+    ExpectRefused(header.substr(0, header.size() - 1), "the offset of a tensor's part is cut off");
+    for (const uint64_t nowhere : {uint64_t{4}, uint64_t{2 * kTensorPart}, ~uint64_t{0}})
+      ExpectRefused(With(header, header.size() - 8, nowhere), "a tensor's part at byte ");
+  }
+  StepMessage strings = TensorMessage(DT_STRING, Shape{kTensorPart}),
+              of_loop = TensorMessage(DT_FLOAT, Shape{kTensorPart}),
+              dead = TensorMessage(DT_FLOAT, Shape{0});
+  of_loop.iteration = 1;
+  dead.flags = kDeadFlag;
+  for (StepMessage* message : {&strings, &of_loop, &dead}) {
+    message->flags |= kPartFlag;
+    ExpectRefused(Encoded(*message), "a part of a tensor that is sent as a whole");
+  }
+}
+
 TEST(StepMessage, ADeadTensorIsToldApartFromATensorAndFromABareSignal) {
   for (const Tensor& tensor : {DeadTensor(), Tensor(), Tensor::Vector<bool>({})}) {
     std::string header(kMaxHeaderBytes, '\0');

@@ -27,8 +27,8 @@ void step_message(std::string_view bytes) {
   MG_CHECK(DecodeStepMessage({again, size}, payload.size(), &read).ok());
   MG_CHECK(read.kind == message.kind && read.id == message.id && read.step == message.step &&
            read.count == message.count && read.stride == message.stride &&
-           read.shape == message.shape && read.status == message.status &&
-           read.body == message.body);
+           read.shape == message.shape && read.offset == message.offset &&
+           read.status == message.status && read.body == message.body);
 }
 
 }  // namespace monograph::fuzz

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include <atomic>
+#include <filesystem>
 #include <fstream>
 #include <future>
 #include <optional>
@@ -238,27 +239,31 @@ class GpuTransfersOnCluster : public ::testing::Test {
     session_ = cluster_->Connect(graph_);
     return ::testing::internal::GetCapturedStderr();
   }
-  std::string Open(const std::string& transfers) {
+  std::string Open(const std::string& transfers, std::vector<std::string> flags = {}) {
+    flags.push_back("--gpu_transfers=" + transfers);
     cluster_.emplace(ClusterOptions{
-        .ps = 0, .workers = 2, .flags = {"--gpu_transfers=" + transfers}, .start = false});
+        .ps = 0, .workers = 2, .flags = std::move(flags), .key_file = key_file_, .start = false});
     Start(0);
     Start(1);
+    if (graph_.num_nodes() == 0) AddNodes();
+    return Connect();
+  }
+  void AddNodes() {
     const Scope first = root_.WithDevice("/job:worker/task:0/device:GPU:0"),
                 second = root_.WithDevice("/job:worker/task:1/device:GPU:0");
-    x_ = Placeholder(root_.WithDevice("/job:worker/task:0/device:CPU:0"), DT_FLOAT, {kElements});
+    x_ = Placeholder(root_.WithDevice("/job:worker/task:0/device:CPU:0"), DT_FLOAT, {elements_});
     const Output twice = Add(first, x_, x_);
     const Output four = Add(second, twice, twice);
     six_ = Add(first, four, twice);
-    return Connect();
   }
   // 6 x, by way of both GPUs.
   Status Step(int number) {
-    Tensor x = Tensor::Allocate(DT_FLOAT, Shape{kElements}).value();
-    for (int64_t i = 0; i < kElements; ++i)
+    Tensor x = Tensor::Allocate(DT_FLOAT, Shape{elements_}).value();
+    for (int64_t i = 0; i < elements_; ++i)
       x.data<float>()[i] = static_cast<float>((i + number) % 1000);
     const auto values = session_->Run({{x_, x}}, {six_}, {}, {.timeout = kLimit});
     if (!values.ok()) return values.status();
-    for (int64_t i = 0; i < kElements; ++i) {
+    for (int64_t i = 0; i < elements_; ++i) {
       const float is = std::as_const(values->at(0)).data<float>()[i];
       if (is != 6 * x.data<float>()[i])
         return Internal("element " + std::to_string(i) + " is " + std::to_string(is));
@@ -271,6 +276,29 @@ class GpuTransfersOnCluster : public ::testing::Test {
       ASSERT_TRUE(status.ok()) << step << ": " << status;
     }
   }
+  // Kills the second daemon in the middle of a step.
+  void KillInTheMiddle(const std::string& transfers) {
+    Open(transfers);
+    ASSERT_EQ(Step(0).ToString(), "OK");
+    std::atomic<int> steps{0};
+    auto running = std::async(std::launch::async, [&] {
+      Status status;
+      for (; status.ok() && steps < 10'000; ++steps) status = Step(steps);
+      return status;
+    });
+    // So that the kill comes in the middle of a step; at the latest when no step runs any more.
+    const auto deadline = std::chrono::steady_clock::now() + kLimit;
+    while (steps < 3 && std::chrono::steady_clock::now() < deadline &&
+           running.wait_for(1ms) != std::future_status::ready) {
+    }
+    ASSERT_GE(steps, 3);
+    cluster_->daemon("worker", 1).Signal(SIGKILL);
+    ASSERT_EQ(running.wait_for(kLimit), std::future_status::ready);
+    ExpectError(running.get(), Code::kUnavailable, {kSecondTask});
+    Start(1);
+    Connect();
+    Steps();
+  }
   // Ends the daemons, so that their logs are whole.
   void End() {
     session_ = nullptr;
@@ -280,11 +308,11 @@ class GpuTransfersOnCluster : public ::testing::Test {
       EXPECT_TRUE(daemon.Wait(kLimit).has_value());
     }
   }
-  // How often the executor of a task copied a whole tensor between pinned memory and its GPU.
-  int Copies(int task, const std::string& where) {
+  // How often the executor of a task copied so much (a whole tensor) between pinned memory and its
+  // GPU.
+  int Copies(int task, const std::string& where, int64_t bytes = 4 * kElements) {
     std::ifstream log(LogOf(task));
-    const std::string copy =
-        "cudaMemcpyAsync to the " + where + " " + std::to_string(4 * kElements);
+    const std::string copy = "cudaMemcpyAsync to the " + where + " " + std::to_string(bytes);
     int count = 0;
     for (std::string line; std::getline(log, line);) count += line == copy ? 1 : 0;
     return count;
@@ -292,6 +320,8 @@ class GpuTransfersOnCluster : public ::testing::Test {
 
   static constexpr int64_t kElements = 100'003;
   static constexpr int kSteps = 4;
+  int64_t elements_ = kElements;
+  std::string key_file_;
   const std::string library_path_ =
       getenv("LD_LIBRARY_PATH") == nullptr ? "" : getenv("LD_LIBRARY_PATH");
   TemporaryFolder folder_;
@@ -330,6 +360,33 @@ TEST_F(GpuTransfersOnCluster, TheFlagForbidsIt) {
   EXPECT_EQ(Copies(0, "host"), 2 * kSteps);
 }
 
+// Three parts, the last of which has 1,000 bytes.
+TEST_F(GpuTransfersOnCluster, LargeTensorsGoInPartsByEachLane) {
+  constexpr int64_t kPart = int64_t{1} << 20, kLast = 1000;
+  elements_ = (2 * kPart + kLast) / 4;
+  key_file_ = folder_.File("cluster.key");
+  ChildProcess keygen({MonographPath(), "keygen", key_file_});
+  ASSERT_TRUE(keygen.Wait(kLimit).has_value());
+  for (const std::string lanes : {"posix,cma", "tls"}) {
+    SCOPED_TRACE(lanes);
+    for (const int task : {0, 1}) std::filesystem::remove(LogOf(task));
+    const std::string line = Open("staged", {"--lanes=" + lanes});
+    EXPECT_NE(line.find(lanes == "tls" ? "tls" : "shm"), std::string::npos) << line;
+    Steps();
+    End();
+    // What goes to the client goes as a whole.
+    EXPECT_EQ(Copies(0, "host", 4 * elements_), kSteps);
+    EXPECT_EQ(Copies(0, "host", kPart), 2 * kSteps);
+    EXPECT_EQ(Copies(0, "host", kLast), kSteps);
+    EXPECT_EQ(Copies(1, "host", kPart), 2 * kSteps);
+    EXPECT_EQ(Copies(1, "host", kLast), kSteps);
+    // What comes before its step has begun comes to the host, and to the GPU in the same pieces.
+    EXPECT_EQ(Copies(1, "device", kPart), 2 * kSteps);
+    EXPECT_EQ(Copies(1, "device", kLast), kSteps);
+    EXPECT_EQ(Copies(0, "device", kPart), 4 * kSteps) << "with what the client feeds";
+  }
+}
+
 TEST_F(GpuTransfersOnCluster, TheFlagForcesItOrTheDaemonSaysWhyItCannotBe) {
   if (UcxKnowsCuda()) {
     Open("direct");
@@ -347,26 +404,12 @@ TEST_F(GpuTransfersOnCluster, TheFlagForcesItOrTheDaemonSaysWhyItCannotBe) {
 }
 
 TEST_F(GpuTransfersOnCluster, ADaemonThatIsKilledInTheMiddleIsNamedAndTheOtherGoesOn) {
-  Open("auto");
-  ASSERT_EQ(Step(0).ToString(), "OK");
-  std::atomic<int> steps{0};
-  auto running = std::async(std::launch::async, [&] {
-    Status status;
-    for (; status.ok() && steps < 10'000; ++steps) status = Step(steps);
-    return status;
-  });
-  // So that the kill comes in the middle of a step; at the latest when no step runs any more.
-  const auto deadline = std::chrono::steady_clock::now() + kLimit;
-  while (steps < 3 && std::chrono::steady_clock::now() < deadline &&
-         running.wait_for(1ms) != std::future_status::ready) {
-  }
-  ASSERT_GE(steps, 3);
-  cluster_->daemon("worker", 1).Signal(SIGKILL);
-  ASSERT_EQ(running.wait_for(kLimit), std::future_status::ready);
-  ExpectError(running.get(), Code::kUnavailable, {kSecondTask});
-  Start(1);
-  Connect();
-  Steps();
+  KillInTheMiddle("auto");
+}
+
+TEST_F(GpuTransfersOnCluster, ADaemonThatIsKilledBetweenPartsIsNamedAndTheOtherGoesOn) {
+  elements_ = 600'003;  // three parts
+  KillInTheMiddle("staged");
 }
 
 }  // namespace

@@ -3,8 +3,12 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
+#include <cstring>
 #include <functional>
+#include <map>
+#include <memory>
 #include <random>
 #include <set>
 #include <string>
@@ -219,6 +223,175 @@ TEST(GpuExecutor, ATensorThatOneTaskDoesNotTakeFromTheGpuOrThatTheHostWantsGoesT
     EXPECT_EQ(task.gpu(0).device->memory().Contains(y.raw()), !third);
     ExpectNoRaces(task);
   }
+}
+
+// A task whose large tensors leave in parts, for two tasks; puts together what they get.
+struct PartsTask {
+  static constexpr char kThird[] = "/job:third/replica:0/task:0/device:CPU:0";
+  static constexpr int64_t kElements = 1'500'003;  // a part and 6 MB
+  static constexpr size_t kBytes = 4 * kElements;
+
+  PartsTask() {
+    Builder b(&graph);
+    const Endpoint out = b.Op("TInc", {b.Recv(0, {}, kGpu0)}, {}, {}, kGpu0);
+    b.Send(1, out, 0, {}, kGpu0);
+    b.Send(2, out, 0, {}, kGpu0, kThird);
+    plan = task.Compile(graph, {},
+                        [this](uint64_t step, int32_t edge, const Tensor& tensor, size_t offset) {
+                          Take(step, edge, tensor, offset);
+                        })
+               .value();
+  }
+  static GpuDevice::Options Large() {
+    GpuDevice::Options options = GpuTask::DefaultOptions();
+    options.memory_limit = size_t{64} << 20;
+    return options;
+  }
+  // On the completing thread.
+  void Take(uint64_t step, int32_t edge, const Tensor& tensor, size_t offset) {
+    EXPECT_EQ(step, expected_step);
+    std::vector<char>& got = came[edge];
+    EXPECT_EQ(got.size(), offset) << "in order";
+    const char* const part = static_cast<const char*>(tensor.raw()) + offset;
+    got.insert(got.end(), part, part + std::min(kTransferPart, kBytes - offset));
+    if (offset == 0 && edge == 1 && hold_behind_first) task.driver(0).Hold();
+    ++parts;
+  }
+  std::shared_ptr<Step> Begin(uint64_t step, Collector* collector) {
+    expected_step = step;
+    parts = 0;
+    came.clear();
+    Tensor x = Tensor::Allocate(DT_FLOAT, Shape{kElements}).value();
+    for (int64_t i = 0; i < kElements; ++i)
+      x.data<float>()[i] = static_cast<float>(i % 1000 + static_cast<int64_t>(step));
+    auto running = StepExecutor::Prepare(plan, step, collector, collector->done());
+    running->Deliver(0, std::move(x));
+    running->Start();
+    return running;
+  }
+  void ExpectAll() {
+    for (const int32_t edge : {1, 2}) {
+      const std::vector<char>& got = came[edge];
+      ASSERT_EQ(got.size(), kBytes);
+      for (int64_t i = 0; i < kElements; ++i) {
+        float is;
+        std::memcpy(&is, got.data() + 4 * i, sizeof is);
+        ASSERT_EQ(is, static_cast<float>(i % 1000 + static_cast<int64_t>(expected_step) + 1));
+      }
+    }
+  }
+  bool WaitForParts(int wanted) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (parts < wanted && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+    return parts >= wanted;
+  }
+
+  uint64_t expected_step = 0;
+  std::atomic<int> parts{0};
+  bool hold_behind_first = false;
+  std::map<int32_t, std::vector<char>> came;  // by edge
+  GpuTask task{2, Large()};
+  Graph graph = task.NewGraph();
+  std::shared_ptr<const Plan> plan;
+};
+constexpr int kInParts = 6;  // 1 MiB each, and what is left
+
+TEST(GpuExecutor, TheFirstPartOfALargeTensorLeavesBeforeTheLastIsCopied) {
+  PartsTask task;
+  for (const EdgeInfo& edge : task.plan->send_edges()) EXPECT_TRUE(edge.in_parts) << edge.id;
+  task.hold_behind_first = true;
+  for (uint64_t step = 1; step <= kSteps; ++step) {
+    Collector collector;
+    const auto running = task.Begin(step, &collector);
+    ASSERT_TRUE(task.WaitForParts(2));
+    EXPECT_EQ(task.parts, 2) << "the first one, for both";
+    EXPECT_FALSE(collector.finished());
+    task.task.driver(0).Resume();
+    ASSERT_TRUE(collector.Wait().ok());
+    EXPECT_EQ(task.parts, 2 * kInParts);
+    task.ExpectAll();
+    const auto sent = collector.Take();
+    EXPECT_EQ(sent.at(1).bytes(), PartsTask::kBytes);
+    EXPECT_TRUE(sent.at(1).buffer() == sent.at(2).buffer()) << "copied once";
+  }
+  ExpectNoRaces(task.task);
+}
+
+TEST(GpuExecutor, ATensorOfWhichAPartIsNotCopiedFailsTheStepAndKeepsItsMemoryUntilTheOthersAre) {
+  for (const int refused : {0, 2, kInParts - 1}) {
+    PartsTask task;
+    task.task.driver(0).Hold();
+    // The copy to the GPU has as many pieces.
+    task.task.driver(0).RefuseAt(RecordingDriver::Call::kCopy, kInParts + refused);
+    Collector collector;
+    auto running = task.Begin(1, &collector);
+    if (refused > 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      EXPECT_FALSE(collector.finished()) << refused;
+      EXPECT_GE(task.task.gpu(0).device->memory().bytes_in_use(),
+                static_cast<int64_t>(PartsTask::kBytes));
+    }
+    task.task.driver(0).Resume();
+    const Status status = collector.Wait();
+    EXPECT_EQ(status.code(), Code::kInternal) << status;
+    EXPECT_NE(status.message().find("(copied to the host)"), std::string::npos) << status;
+    EXPECT_LE(task.parts, 2 * refused);
+    running = nullptr;
+    EXPECT_EQ(BytesLeft(task.task), 0);
+    task.hold_behind_first = false;
+    Collector next;
+    running = task.Begin(2, &next);
+    EXPECT_TRUE(next.Wait().ok());
+    task.ExpectAll();
+  }
+}
+
+TEST(GpuExecutor, AGpuThatIsLostBetweenTwoPartsFailsTheStepAndHangsNone) {
+  PartsTask task;
+  task.task.driver(0).LoseAt(RecordingDriver::Call::kCopy, kInParts + 2);
+  Collector collector;
+  auto running = task.Begin(1, &collector);
+  EXPECT_EQ(collector.Wait().code(), Code::kUnavailable);
+  running = nullptr;
+  EXPECT_EQ(BytesLeft(task.task), 0);
+}
+
+TEST(GpuExecutor, SmallTensorsAndThoseOfLoopsLeaveAsAWhole) {
+  std::atomic<int> parts{0};
+  GpuTask task(2, PartsTask::Large());
+  Graph graph = task.NewGraph();
+  Builder b(&graph);
+  b.Send(1, b.Op("TInc", {b.Recv(0, {}, kGpu0)}, {}, {}, kGpu0), 0, {}, kGpu0);
+  const auto plan =
+      task.Compile(graph, {}, [&](uint64_t, int32_t, const Tensor&, size_t) { ++parts; }).value();
+  Tensor x = Tensor::Allocate(DT_FLOAT, Shape{kLeastInParts / 4 - 1}).value();
+  std::fill_n(x.data<float>(), x.elements(), 1.0f);
+  EXPECT_EQ(Through(plan, 1, x).data<float>()[x.elements() - 1], 2.0f);
+  EXPECT_EQ(parts, 0);
+  x = Tensor::Allocate(DT_FLOAT, Shape{kLeastInParts / 4}).value();
+  (void)Through(plan, 2, x);
+  EXPECT_EQ(parts, 2);
+
+  // Of one round.
+  Graph with_loop = task.NewGraph();
+  Builder l(&with_loop);
+  const auto enter = [&](Endpoint to, bool constant) {
+    return l.Op("TEnter", {to},
+                {{"frame_name", std::string("loop")},
+                 {"is_constant", constant},
+                 {"parallel_iterations", int64_t{1}}});
+  };
+  const Endpoint first = enter(l.Const(0), false), i = l.Op("TMerge", {first, first});
+  const Endpoint goes_on = l.Op("TLoopCond", {l.Op("TLess", {i, enter(l.Const(0), true)})});
+  const NodeId split = l.Add("TSwitch", {i, goes_on});
+  with_loop.ReplaceInput(i.node, 1, l.Op("TNext", {l.Op("TInc", {Endpoint{split, 1}})}));
+  l.Send(1, l.Op("TInc", {enter(l.Recv(0), true)}, {}, {}, kGpu0), 0, {}, kGpu0);
+  const auto looping =
+      task.Compile(with_loop, {}, [&](uint64_t, int32_t, const Tensor&, size_t) { ++parts; })
+          .value();
+  EXPECT_TRUE(looping->send_edges()[0].in_loop);
+  EXPECT_EQ(Through(looping, 3, x).bytes(), x.bytes());
+  EXPECT_EQ(parts, 2);
 }
 
 TEST(GpuExecutor, MemoryForWhatOthersWriteIsThatWhichNoSegmentUsesAnyMore) {

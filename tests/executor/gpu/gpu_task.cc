@@ -16,9 +16,12 @@ GpuDevice::Options GpuTask::DefaultOptions() {
 }
 
 Result<std::shared_ptr<const Plan>> GpuTask::Compile(
-    const Graph& graph, std::function<bool(const std::string&)> takes_gpu_memory) {
+    const Graph& graph, std::function<bool(const std::string&)> takes_gpu_memory,
+    SendPart send_part) {
   PlanOptions with = options();
   with.takes_gpu_memory = std::move(takes_gpu_memory);
+  if (send_part) with.takes_parts = [](const std::string&) { return true; };
+  with.send_part = std::move(send_part);
   for (FakeGpu& gpu : gpus_) with.devices.push_back(gpu.device.get());
   return CompilePlan(graph, with);
 }

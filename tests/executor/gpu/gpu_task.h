@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "executor/gpu/copies.h"
 #include "tests/executor/test_ops.h"
 #include "tests/gpu/fake/fake_gpus.h"
 
@@ -18,9 +19,10 @@ class GpuTask : public TestTask {
                    uint32_t seed = 1);
   static GpuDevice::Options DefaultOptions();
 
-  // `takes_gpu_memory`: PlanOptions'.
+  // `takes_gpu_memory`, `send_part`: PlanOptions'. With the second all tasks take parts.
   Result<std::shared_ptr<const Plan>> Compile(
-      const Graph& graph, std::function<bool(const std::string&)> takes_gpu_memory = {});
+      const Graph& graph, std::function<bool(const std::string&)> takes_gpu_memory = {},
+      SendPart send_part = {});
   FakeGpu& gpu(size_t i) { return gpus_[i]; }
   RecordingDriver& driver(size_t i) { return *gpus_[i].driver; }
 
