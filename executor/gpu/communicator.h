@@ -47,8 +47,9 @@ class Communicator {
   // additions the library takes: every member gets the same bits, but not those of another way or
   // perhaps another run. Float, double, half, bfloat16. REQUIRES: Ready gave true.
   virtual Status AllReduce(DType dtype, std::span<const Sum> sums) = 0;
-  // What is enqueued ends soon, with anything in its memory. Nothing but the destructor may follow.
-  virtual void Abort() = 0;
+  // What is enqueued ends soon, with anything in its memory, or after an error perhaps never.
+  // Nothing but the destructor may follow.
+  virtual Status Abort() = 0;
   // The same where the device's context is lost, in which nothing can be ended: what the library
   // keeps stays to the end of the process.
   virtual void Abandon() = 0;

@@ -2,7 +2,9 @@
 // Completing looks at the first arrival of every queue: it polls while arrivals come, takes naps
 // when they do not, and sleeps while nothing is awaited. It polls because it awaits several queues
 // at once, and a driver's blocking wait is for one event. Once the context is lost, all that waits
-// ends with that error, and with exit_when_lost the process ends a little later.
+// ends with that error, and with exit_when_lost the process ends a little later. A context may
+// count as lost and yet live, because nothing tells any more what is over there; then who frees
+// memory might wait for ever, and a device that does not become idle keeps its own.
 #include "executor/gpu/gpu_device.h"
 
 #include <sys/prctl.h>
@@ -27,6 +29,11 @@ constexpr unsigned long kNapSlackNs = 1000;
 constexpr auto kDrain = std::chrono::seconds(10);
 // So long after a loss the process ends: time to report the failed steps.
 constexpr auto kReport = std::chrono::seconds(2);
+
+std::atomic<int>& Unending() {
+  static std::atomic<int> unending{0};
+  return unending;
+}
 
 }  // namespace
 
@@ -65,30 +72,80 @@ GpuDevice::GpuDevice(DeviceInfo info, std::shared_ptr<StreamDriver> driver, Opti
       driver_(std::move(driver)),
       options_(options),
       memory_(std::move(memory)),
-      pinned_(PinnedMemory::Make(driver_)) {
+      pinned_(PinnedMemory::Make(driver_)),
+      unending_(Unending()) {
   const std::string id = std::to_string(this->info().name.id);
   launching_ = StartThread("mg-gpu" + id + "-launch", [this] { Launching(); });
   completing_ = StartThread("mg-gpu" + id + "-done", [this] { Completing(); });
 }
 
 GpuDevice::~GpuDevice() {
+  End();
+  for (auto& events : events_) {
+    for (const EventId event : events) driver_->DropEvent(event);
+  }
+  bool stays;
+  {
+    MutexLock lock(lost_mutex_);
+    stays = counts_;
+  }
+  if (stays) {
+    LogError(name() +
+             " does not end its work; its memory and the pinned memory stay to the process's end");
+    (void)memory_.release();  // holds the driver
+  }
+  if (unending_.load() == 0) pinned_->Release();
+}
+
+void GpuDevice::End() {
+  if (!launching_.joinable()) return;
   {
     MutexLock lock(launch_mutex_);
     launch_stop_ = true;
     launch_changed_.NotifyAll();
   }
   launching_.join();
-  if (members_ != nullptr) members_->Stop();
+  std::shared_ptr<DeviceWork> members;
+  {
+    MutexLock lock(members_mutex_);
+    members = members_;
+  }
+  if (members != nullptr) members->Stop();
   {
     MutexLock lock(await_mutex_);
     await_stop_ = true;
     await_changed_.NotifyAll();
   }
   completing_.join();
-  for (auto& events : events_) {
-    for (const EventId event : events) driver_->DropEvent(event);
+  const bool ends = !hangs_ && (health().ok() || driver_->lost() || BecomesIdle());
+  MutexLock lock(lost_mutex_);
+  if (counts_ != ends) return;
+  counts_ = !ends;
+  unending_.fetch_add(ends ? -1 : 1);
+}
+
+bool GpuDevice::BecomesIdle() {
+  std::vector<EventId> ends;
+  bool idle = true;
+  for (int queue = 0; queue < kQueues && idle; ++queue) {
+    const Result<EventId> end = driver_->MakeEvent(/*timed=*/false);
+    if (end.ok()) ends.push_back(*end);
+    idle = end.ok() && driver_->Record(*end, static_cast<Queue>(queue)).ok();
   }
-  pinned_->Release();
+  const auto until = std::chrono::steady_clock::now() + kDrain;
+  for (size_t i = 0; i < ends.size() && idle;) {
+    const Result<bool> done = driver_->Done(ends[i]);
+    if (done.ok() && *done) {
+      ++i;
+      continue;
+    }
+    // What a dead context has begun is over.
+    if (!done.ok() && driver_->lost()) break;
+    idle = done.ok() && std::chrono::steady_clock::now() < until;
+    std::this_thread::sleep_for(kNap);
+  }
+  for (const EventId end : ends) driver_->DropEvent(end);
+  return idle;
 }
 
 Status GpuDevice::health() const {
@@ -111,9 +168,12 @@ Status GpuDevice::LoseTrack(const Status& why) {
 }
 
 void GpuDevice::Lose(const Status& status) {
+  const bool lives = !driver_->lost();
   {
     MutexLock lock(lost_mutex_);
     if (lost_.load(std::memory_order_relaxed)) return;  // relaxed: written under this lock only
+    counts_ = lives;
+    if (lives) unending_.fetch_add(1);
     // Without its GPU the task cannot go on with what it did.
     loss_ = TaskLost(info().name.TaskName(),
                      "the context of " + name() + " is lost (" + status.message() +
@@ -280,7 +340,7 @@ void GpuDevice::Completing() {
       continue;
     }
     if (stopping && now() - progress > kDrain) {
-      LogError(name() + " does not end its work; it is left alone");
+      hangs_ = true;
       return;
     }
     lock.Unlock();

@@ -66,7 +66,11 @@ class GpuDevice : public Device {
   static Result<std::unique_ptr<GpuDevice>> Make(DeviceInfo info,
                                                  std::shared_ptr<StreamDriver> driver,
                                                  Options options);
-  ~GpuDevice() override;  // waits for what is issued, but not for a device that hangs
+  ~GpuDevice() override;  // as End
+  // Nothing begins any more; waits for what is issued, but not for a device that hangs: its memory
+  // then stays to the end of the process, and so does pinned memory of all its GPUs, since to free
+  // it CUDA would wait for that device. Before any of them is destroyed, so that all know.
+  void End();
 
   GpuDevice* gpu() override { return this; }
   DeviceStream* stream() { return driver_->stream(); }
@@ -158,10 +162,12 @@ class GpuDevice : public Device {
   void Launching();
   void Completing();
   void Lose(const Status& status);
+  // Whether all that was issued is over within a deadline.
+  bool BecomesIdle();
 
   const std::shared_ptr<StreamDriver> driver_;
   const Options options_;
-  const GpuMemory::Owner memory_;
+  GpuMemory::Owner memory_;
   PinnedMemory* const pinned_;
 
   struct Issuing {
@@ -200,6 +206,12 @@ class GpuDevice : public Device {
 
   Mutex members_mutex_;
   std::shared_ptr<DeviceWork> members_ MG_GUARDED_BY(members_mutex_);
+
+  // Of the process: GPUs whose work may never end. A reference, as the plug-in and the program each
+  // have their own copy of this code's statics. Default order: of losses and ends only.
+  std::atomic<int>& unending_;
+  bool counts_ MG_GUARDED_BY(lost_mutex_) = false;  // in unending_
+  bool hangs_ = false;                              // the completing thread's, then End's
 
   std::thread launching_, completing_;
 };

@@ -94,7 +94,7 @@ using MemberOperationPtr = std::shared_ptr<MemberOperation>;
 class GpuMembers : public DeviceWork, public std::enable_shared_from_this<GpuMembers> {
  public:
   static std::shared_ptr<GpuMembers> Of(GpuDevice* device);
-  explicit GpuMembers(GpuDevice* device) : device_(*device) {}
+  explicit GpuMembers(GpuDevice* device) : device_(*device), name_(device->name()) {}
   ~GpuMembers() override;  // REQUIRES: Stop was called
 
   // On the launching thread. `operation->done` is called once, on any thread.
@@ -198,6 +198,7 @@ class GpuMembers : public DeviceWork, public std::enable_shared_from_this<GpuMem
   void Wake() { changed_.NotifyAll(); }
 
   GpuDevice& device_;
+  const std::string name_;  // the device's; threads that abort may outlive it
   Mutex mutex_;
   CondVar changed_;
   LaunchOrder<MemberOperationPtr> order_ MG_GUARDED_BY(mutex_);

@@ -121,11 +121,17 @@ void GpuMembers::Abort(std::shared_ptr<Connection> connection) {
               [self = shared_from_this(), driver = device_.shared_driver(),
                connection = std::move(connection)]() mutable {
                 (void)driver->Enter();
-                connection->communicator->Abort();
+                const Status aborted = connection->communicator->Abort();
                 {
                   MutexLock lock(self->mutex_);
                   connection->ended = true;
+                  // What is enqueued may never end. Once stopped, the device may be gone.
+                  if (!aborted.ok() && !self->stopped_ &&
+                      std::any_of(self->under_way_.begin(), self->under_way_.end(),
+                                  [&](const auto& op) { return op->connection == connection; }))
+                    (void)self->device_.LoseTrack(aborted);
                 }
+                if (!aborted.ok()) LogWarning(self->name_ + ": " + aborted.ToString());
                 // The driver ends on the thread that ends the device, not later on this one.
                 connection = nullptr;
                 driver = nullptr;
@@ -268,10 +274,11 @@ Status GpuMembers::IssueJoint(MemberOperation& op) {
   MG_RETURN_IF_ERROR(device_.health());
   MG_RETURN_IF_ERROR(Connect(op));
   device_.Post(op.task);
-  // The launching thread sees for itself that the step is aborted.
+  // The launching thread sees for itself that the step is aborted. Once stopped it is gone.
   MutexLock lock(mutex_);
-  changed_.Wait(mutex_, [&]() MG_REQUIRES(mutex_) { return op.issued.has_value(); });
-  return *op.issued;
+  changed_.Wait(mutex_,
+                [&]() MG_REQUIRES(mutex_) { return op.issued.has_value() || stopped_; });
+  return op.issued.value_or(Cancelled("the step was aborted").AsDerived());
 }
 
 // Uses the communicator that all members have already, or makes a new one.

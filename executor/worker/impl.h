@@ -35,7 +35,7 @@ class Worker::Impl : public CollectiveHost {
  public:
   explicit Impl(WorkerOptions options)
       : options_(std::move(options)), task_(options_.task.TaskName()) {}
-  ~Impl() override { Shutdown(); }  // again does nothing
+  ~Impl() override;
 
   // ---- sessions.cc
   Status Start();

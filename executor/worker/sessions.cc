@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "base/pool_allocator.h"
+#include "executor/gpu/gpu_device.h"
 #include "executor/gpu/plugin.h"
 #include "executor/plan/task_kernels.h"
 #include "executor/worker/impl.h"
@@ -76,6 +77,13 @@ Status Worker::Impl::Start() {
     device_infos_.back().incarnation = incarnation_;
   }
   return Status();
+}
+
+Worker::Impl::~Impl() {
+  Shutdown();  // again does nothing
+  for (const auto& device : devices_) {
+    if (GpuDevice* const gpu = device->gpu()) gpu->End();
+  }
 }
 
 void Worker::Impl::Shutdown() {

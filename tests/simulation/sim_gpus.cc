@@ -43,7 +43,10 @@ class SimCommunicator : public Communicator {
   Result<bool> Ready() override;
   Status Exchange(std::span<const Send> sends, std::span<const Receive> receives) override;
   Status AllReduce(DType dtype, std::span<const Sum> sums) override;
-  void Abort() override { End(); }
+  Status Abort() override {
+    End();
+    return Status();
+  }
   void Abandon() override { End(); }
 
  private:

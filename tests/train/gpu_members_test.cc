@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <set>
 #include <tuple>
@@ -201,6 +202,29 @@ TEST_F(GpuMembers, JointStepsHaveTheBitsOfCpusAndEndWhereOneHangsInItsGraph) {
     held.Release();
     for (int step = 6; step < kSteps; ++step) expect(step);
   }
+}
+
+// In a process of its own, in which an exchange is never let go.
+TEST_F(GpuMembers, AnAbortThatFailsLosesTheGpuAndTheProcessEndsThoughTheExchangeDoesNot) {
+  if (!emulated_) GTEST_SKIP() << "only calls of the emulated libraries fail";
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto run = [this] {
+    emulated::InjectedFailures failures;
+    OpenSums({Gpus(2)}, /*timeout=*/300);
+    EXPECT_EQ(Step().status().ToString(), "OK");
+    EXPECT_TRUE(failures.Found());
+    held.Hold();
+    failures.FailAt(1, kSystemError, "ncclCommAbort");
+    EXPECT_FALSE(Step({.timeout = milliseconds(500)}).ok());
+    EXPECT_EQ(failures.Failed(), "ncclCommAbort");
+    failures.Stop();
+    const Status next = Step().status();
+    EXPECT_EQ(next.code(), Code::kUnavailable) << next;
+    EXPECT_NE(next.message().find("is lost (ncclCommAbort failed"), std::string::npos) << next;
+    session_ = nullptr;
+    std::exit(HasFailure() ? 1 : 0);
+  };
+  EXPECT_EXIT(run(), ::testing::ExitedWithCode(0), "GPU:[01] does not end its work; its memory");
 }
 
 // Steps of two GPUs with a collective between nodes that are replayed, or (joint) replayed with

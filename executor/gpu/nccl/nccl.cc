@@ -133,7 +133,7 @@ class NcclCommunicator : public Communicator {
  public:
   NcclCommunicator(CUstream_st* stream, std::shared_ptr<Pool> pool)
       : stream_(stream), pool_(std::move(pool)) {}
-  ~NcclCommunicator() override { NcclCommunicator::Abort(); }
+  ~NcclCommunicator() override { (void)NcclCommunicator::Abort(); }
 
   Status Join(const std::string& id, int rank, int size) {
     ncclUniqueId unique;
@@ -172,8 +172,9 @@ class NcclCommunicator : public Communicator {
     });
   }
 
-  void Abort() override {
-    if (comm_ != nullptr) (void)Nccl().abort(std::exchange(comm_, nullptr));
+  Status Abort() override {
+    if (comm_ == nullptr) return Status();
+    return Begun(Nccl().abort(std::exchange(comm_, nullptr)), "ncclCommAbort");
   }
   void Abandon() override { comm_ = nullptr; }
 

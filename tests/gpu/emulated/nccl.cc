@@ -505,6 +505,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t handle, ncclResult_t* state) {
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t handle) {
+  if (const ncclResult_t wanted = Injected("ncclCommAbort"); wanted != ncclSuccess) return wanted;
   std::shared_ptr<Communicator> communicator;
   {
     std::lock_guard lock(communicators_mutex);

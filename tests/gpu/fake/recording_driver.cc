@@ -417,7 +417,7 @@ class RecordingCommunicator : public Communicator {
       : driver_(*driver), meeting_(driver->world_->meetings[id]), rank_(rank), size_(size) {
     ++meeting_.joined;
   }
-  ~RecordingCommunicator() override { RecordingCommunicator::Abort(); }
+  ~RecordingCommunicator() override { (void)RecordingCommunicator::Abort(); }
 
   Result<bool> Ready() override {
     std::lock_guard lock(driver_.world_->mutex);
@@ -497,18 +497,18 @@ class RecordingCommunicator : public Communicator {
 
   // Memory is freed there, for which CUDA waits until the device has nothing left to do: what
   // hangs on other communicators must be aborted meanwhile.
-  void Abort() override {
+  Status Abort() override {
     bool hangs = false;
     {
       std::lock_guard lock(driver_.world_->mutex);
       hangs = driver_.stuck_.erase(this) > 0;
-      if (std::exchange(aborted_, true)) return;
+      if (std::exchange(aborted_, true)) return Status();
       ++driver_.counts_.aborts;
       if (!missing_.empty()) ++driver_.counts_.late;
     }
     adding_.clear();
     if (!missing_.empty()) EnqueueLate();
-    if (!hangs) return;
+    if (!hangs) return Status();
     const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     for (bool over = false; !over; std::this_thread::yield()) {
       std::lock_guard lock(driver_.world_->mutex);
@@ -518,6 +518,7 @@ class RecordingCommunicator : public Communicator {
       driver_.world_->races.push_back("an abort waits for what another communicator has enqueued");
       over = true;
     }
+    return Status();
   }
   void Abandon() override {
     std::lock_guard lock(driver_.world_->mutex);
