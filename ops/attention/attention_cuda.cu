@@ -1,6 +1,7 @@
 // Attention and its gradient on GPUs: cuDNN's fused kernels for 16-bit floats; for floats, and what
 // cuDNN refuses, plain kernels, which hold the weights of all pairs of tokens in memory. These are
 // products with one thread per element of the result, at whatever strides, and rows between them.
+// cuDNN writes nothing past a sequence's length: what it leaves is set to 0 behind it.
 #include <cmath>
 #include <cstdint>
 #include <type_traits>
@@ -48,19 +49,48 @@ struct Product {
   }
 };
 
+// How many columns a row sees, of all heads of all sequences.
+struct Seen {
+  Divisor of_sequence, rows;  // of_sequence: the rows of all heads
+  int64_t columns;
+  bool causal;
+  const int32_t* lengths;  // or nullptr
+
+  MG_HD int64_t operator()(int64_t row) const {
+    int64_t seen = columns;
+    if (lengths != nullptr) {
+      const int64_t length = lengths[of_sequence.Divide(row)];
+      seen = length < 0 ? 0 : length < columns ? length : columns;
+    }
+    if (!causal) return seen;
+    const int64_t last = row - rows.Divide(row) * rows.divisor() + 1;
+    return seen < last ? seen : last;
+  }
+};
+Seen SeenOf(const Sizes& s, const int32_t* lengths) {
+  return {Divisor(s.heads * s.rows), Divisor(s.rows), s.columns, s.causal, lengths};
+}
+
 // Scores to weights, in place, and log(sum(exp(scores))) of each row.
 struct Weights {
+  Seen seen_by;
   int64_t columns;
   float *scores, *statistics;
 
   MG_HD void operator()(int64_t row) const {
+    const int64_t seen = seen_by(row);
     float* const at = scores + row * columns;
+    for (int64_t j = seen; j < columns; ++j) at[j] = 0;
+    if (seen == 0) {
+      statistics[row] = -INFINITY;
+      return;
+    }
     float top = at[0];
-    for (int64_t j = 1; j < columns; ++j)
+    for (int64_t j = 1; j < seen; ++j)
       if (top < at[j]) top = at[j];
     float sum = 0;
-    for (int64_t j = 0; j < columns; ++j) sum += std::exp(at[j] - top);
-    for (int64_t j = 0; j < columns; ++j) at[j] = std::exp(at[j] - top) / sum;
+    for (int64_t j = 0; j < seen; ++j) sum += std::exp(at[j] - top);
+    for (int64_t j = 0; j < seen; ++j) at[j] = std::exp(at[j] - top) / sum;
     statistics[row] = top + std::log(sum);
   }
 };
@@ -84,17 +114,57 @@ struct Dots {
 
 // Of scores and gradient value^T, in place: weights and the scores' gradient.
 struct ScoresGradient {
+  Seen seen_by;
   Divisor columns;
   const float *statistics, *dots;
   float *weights, *dweights;
 
   MG_HD void operator()(int64_t i) const {
     const int64_t row = columns.Divide(i);
-    const float p = std::exp(weights[i] - statistics[row]);
+    const bool seen = i - row * columns.divisor() < seen_by(row);
+    const float p = seen ? std::exp(weights[i] - statistics[row]) : 0;
     weights[i] = p;
-    dweights[i] = p * (dweights[i] - dots[row]);
+    dweights[i] = seen ? p * (dweights[i] - dots[row]) : 0;
   }
 };
+
+// What cuDNN is told of each sequence: all rows, and at least one column.
+struct Counts {
+  int32_t rows, columns;
+  const int32_t* lengths;
+  int32_t *row_counts, *column_counts;
+
+  MG_HD void operator()(int64_t i) const {
+    const int32_t length = lengths[i];
+    row_counts[i] = rows;
+    column_counts[i] = length < 1 ? 1 : length < columns ? length : columns;
+  }
+};
+
+// Zeros for tokens past their sequence's length, or, with `whole`, for sequences of none.
+template <typename T>
+struct ZerosBehind {
+  static constexpr int kN = 8;
+  bool whole;
+  Divisor packs, tokens;  // packs of a token, tokens of a sequence
+  const int32_t* lengths;
+  T* data;
+
+  MG_HD void operator()(int64_t i) const {
+    const int64_t token = packs.Divide(i), sequence = tokens.Divide(token);
+    const int64_t place = token - sequence * tokens.divisor(), length = lengths[sequence];
+    if (whole ? length > 0 : place < length) return;
+    reinterpret_cast<ElementPack<T, kN>*>(data)[i] = {};
+  }
+};
+// REQUIRES: the size of heads is a multiple of 8, as cuDNN wants it, too.
+template <typename T>
+Status WriteZerosBehind(KernelContext& c, const Sizes& s, const int32_t* lengths, bool whole,
+                        int64_t tokens, T* data) {
+  const int64_t packs = s.token() / ZerosBehind<T>::kN;
+  return ForEach(c, s.n * tokens * packs,
+                 ZerosBehind<T>{whole, Divisor(packs), Divisor(tokens), lengths, data});
+}
 
 template <typename A, typename B, typename C>
 Status Multiply(KernelContext& c, const Sizes& s, int64_t rows, int64_t inner, int64_t columns,
@@ -118,13 +188,36 @@ Matrices<float> Pairs(const Sizes& s, float* data) {
   return {data, s.heads * s.rows * s.columns, s.rows * s.columns, s.columns, 1};
 }
 
+const int32_t* LengthsOf(const KernelContext& c, const Sizes& s) {
+  return s.with_lengths ? c.input(c.num_inputs() - 1).data<int32_t>() : nullptr;
+}
+
+// `call` by cuDNN, without what it needs to know of lengths, which are added. Unimplemented if it
+// has no engine.
+Status RunCudnn(KernelContext& c, CudnnAttention& cudnn, CudnnCall call, const int32_t* lengths) {
+  const Sizes& s = call.sizes;
+  if (!s.with_lengths) return cudnn.Run(c, call);
+  if (s.size % 8 != 0) return Unimplemented("cuDNN's attention wants heads of 8 elements each");
+  const int64_t aligned = (s.n + 3) / 4 * 4;
+  MG_ASSIGN_OR_RETURN(Tensor counts, c.AllocateTemp(DT_INT32, Shape{2, aligned}));
+  int32_t *const rows = counts.data<int32_t>(), *const columns = rows + aligned;
+  MG_RETURN_IF_ERROR(ForEach(c, s.n,
+                             Counts{static_cast<int32_t>(s.rows), static_cast<int32_t>(s.columns),
+                                    lengths, rows, columns}));
+  call.row_counts = rows;
+  call.lengths = columns;
+  return cudnn.Run(c, call);
+}
+
 template <typename T>
 class AttentionKernel : public Kernel {
  public:
-  explicit AttentionKernel(const KernelConstruction& k) : scale_(k.attr<float>("scale")) {}
+  explicit AttentionKernel(const KernelConstruction& k)
+      : scale_(k.attr<float>("scale")), causal_(k.attr<bool>("causal")) {}
 
   Status Compute(KernelContext& c) override {
-    MG_ASSIGN_OR_RETURN(const Sizes s, SizesOf(c, false));
+    MG_ASSIGN_OR_RETURN(const Sizes s, SizesOf(c, false, causal_));
+    const int32_t* const lengths = LengthsOf(c, s);
     const T *q = c.input(0).template data<T>(), *k = c.input(1).template data<T>(),
             *v = c.input(2).template data<T>();
     MG_ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, s.query()));
@@ -134,14 +227,18 @@ class AttentionKernel : public Kernel {
       return DeviceZero(c, output->raw(), output->bytes());
     }
     if constexpr (kIs16Bit<T>) {
-      const Status fused = cudnn_.Run(c, {.dtype = kDTypeOf<T>,
-                                          .sizes = s,
-                                          .scale = scale_,
-                                          .query = q,
-                                          .key = k,
-                                          .value = v,
-                                          .output = output->raw(),
-                                          .statistics = statistics->raw()});
+      const Status fused = RunCudnn(c, cudnn_,
+                                    {.dtype = kDTypeOf<T>,
+                                     .sizes = s,
+                                     .scale = scale_,
+                                     .query = q,
+                                     .key = k,
+                                     .value = v,
+                                     .output = output->raw(),
+                                     .statistics = statistics->raw()},
+                                    lengths);
+      if (fused.ok() && s.with_lengths)
+        return WriteZerosBehind(c, s, lengths, true, s.rows, output->template data<T>());
       if (fused.code() != Code::kUnimplemented) return fused;
     }
     MG_ASSIGN_OR_RETURN(Tensor between,
@@ -149,24 +246,28 @@ class AttentionKernel : public Kernel {
     float* const pairs = between.data<float>();
     MG_RETURN_IF_ERROR(Multiply(c, s, s.rows, s.size, s.columns, scale_, Tokens(s, s.rows, q),
                                 Tokens(s, s.columns, k).Turned(), Pairs(s, pairs)));
-    MG_RETURN_IF_ERROR(ForEach(c, s.statistics().elements(),
-                               Weights{s.columns, pairs, statistics->template data<float>()}));
+    MG_RETURN_IF_ERROR(
+        ForEach(c, s.statistics().elements(),
+                Weights{SeenOf(s, lengths), s.columns, pairs, statistics->template data<float>()}));
     return Multiply(c, s, s.rows, s.columns, s.size, 1, Pairs(s, pairs), Tokens(s, s.columns, v),
                     Tokens(s, s.rows, output->template data<T>()));
   }
 
  private:
   const float scale_;
+  const bool causal_;
   CudnnAttention cudnn_;
 };
 
 template <typename T>
 class AttentionGradKernel : public Kernel {
  public:
-  explicit AttentionGradKernel(const KernelConstruction& k) : scale_(k.attr<float>("scale")) {}
+  explicit AttentionGradKernel(const KernelConstruction& k)
+      : scale_(k.attr<float>("scale")), causal_(k.attr<bool>("causal")) {}
 
   Status Compute(KernelContext& c) override {
-    MG_ASSIGN_OR_RETURN(const Sizes s, SizesOf(c, true));
+    MG_ASSIGN_OR_RETURN(const Sizes s, SizesOf(c, true, causal_));
+    const int32_t* const lengths = LengthsOf(c, s);
     const T *q = c.input(0).template data<T>(), *k = c.input(1).template data<T>(),
             *v = c.input(2).template data<T>(), *o = c.input(3).template data<T>(),
             *g = c.input(5).template data<T>();
@@ -180,19 +281,28 @@ class AttentionGradKernel : public Kernel {
       return Status();
     }
     if constexpr (kIs16Bit<T>) {
-      const Status fused = cudnn_.Run(c, {.backward = true,
-                                          .dtype = kDTypeOf<T>,
-                                          .sizes = s,
-                                          .scale = scale_,
-                                          .query = q,
-                                          .key = k,
-                                          .value = v,
-                                          .output = const_cast<T*>(o),
-                                          .statistics = const_cast<void*>(statistics.raw()),
-                                          .gradient = g,
-                                          .dq = dq->raw(),
-                                          .dk = dk->raw(),
-                                          .dv = dv->raw()});
+      const Status fused = RunCudnn(c, cudnn_,
+                                    {.backward = true,
+                                     .dtype = kDTypeOf<T>,
+                                     .sizes = s,
+                                     .scale = scale_,
+                                     .query = q,
+                                     .key = k,
+                                     .value = v,
+                                     .output = const_cast<T*>(o),
+                                     .statistics = const_cast<void*>(statistics.raw()),
+                                     .gradient = g,
+                                     .dq = dq->raw(),
+                                     .dk = dk->raw(),
+                                     .dv = dv->raw()},
+                                    lengths);
+      if (fused.ok() && s.with_lengths) {
+        MG_RETURN_IF_ERROR(WriteZerosBehind(c, s, lengths, true, s.rows, dq->template data<T>()));
+        for (Tensor* of_columns : {dk, dv}) {
+          MG_RETURN_IF_ERROR(
+              WriteZerosBehind(c, s, lengths, false, s.columns, of_columns->template data<T>()));
+        }
+      }
       if (fused.code() != Code::kUnimplemented) return fused;
     }
     const Shape shape{s.n, s.heads, s.rows, s.columns};
@@ -207,9 +317,10 @@ class AttentionGradKernel : public Kernel {
     MG_RETURN_IF_ERROR(
         ForEach(c, s.statistics().elements(),
                 Dots<T>{s.size, s.rows, s.heads, o, g, sums.template data<float>()}));
-    MG_RETURN_IF_ERROR(ForEach(c, shape.elements(),
-                               ScoresGradient{Divisor(s.columns), statistics.data<float>(),
-                                              sums.data<float>(), p.data, dp.data}));
+    MG_RETURN_IF_ERROR(
+        ForEach(c, shape.elements(),
+                ScoresGradient{SeenOf(s, lengths), Divisor(s.columns), statistics.data<float>(),
+                               sums.data<float>(), p.data, dp.data}));
     MG_RETURN_IF_ERROR(Multiply(c, s, s.rows, s.columns, s.size, scale_, dp, keys,
                                 Tokens(s, s.rows, dq->template data<T>())));
     MG_RETURN_IF_ERROR(Multiply(c, s, s.columns, s.rows, s.size, scale_, dp.Turned(), rows,
@@ -220,6 +331,7 @@ class AttentionGradKernel : public Kernel {
 
  private:
   const float scale_;
+  const bool causal_;
   CudnnAttention cudnn_;
 };
 

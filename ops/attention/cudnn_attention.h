@@ -19,6 +19,9 @@ struct CudnnCall {
   // Backward.
   const void* gradient = nullptr;
   void *dq = nullptr, *dk = nullptr, *dv = nullptr;
+  // With sizes.with_lengths, on the device, [n]: how many rows of each sequence there are, and how
+  // many columns, at least 1. What lies past them is not written, and may hold anything.
+  const int32_t *row_counts = nullptr, *lengths = nullptr;
 };
 
 // What one kernel keeps: plans for the sizes that it has met. Thread-safe.

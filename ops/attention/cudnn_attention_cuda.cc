@@ -1,10 +1,14 @@
-// Attention by cuDNN's graph API. Forward is one operation, which cuDNN 9.19 has a name for. It
-// knows the name of the gradient, too, but refuses a graph of it; the gradient is described
-// operation by operation, in the form that its engines for it recognise, and runs as one kernel
-// with what stands before and behind it:
+// Attention by cuDNN's graph API. Forward without masks is one operation, which cuDNN 9.19 has a
+// name for. It knows the name of the gradient, too, but refuses a graph of it; the gradient, and
+// forward with masks, is described operation by operation, in the form that its engines for it
+// recognise, and runs as one kernel with what stands before and behind it:
 //
 //   sum = sum over size of gradient * output       p = exp(scale * query key^T - statistics)
 //   ds = scale * p * (gradient value^T - sum)      dv = p^T gradient   dk = ds^T query   dq = ds key
+//
+// A mask is two indices that are generated, a comparison of them, or of them and the lengths, and a
+// choice between the score and -infinity. With lengths, products are told them, too, and compute
+// and write no more than that.
 //
 // Blocks of columns run side by side, and each has a part of dq. They add it up in float in the
 // order in which they come (kWideDq); or, where bits must not change from run to run, ds goes to
@@ -14,6 +18,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -62,28 +67,40 @@ class Drawing {
   const Descriptor* Scale() {
     return Tensor(kScale, Dense({1, 1, 1, 1}), CUDNN_DATA_FLOAT, CUDNN_ATTR_TENSOR_IS_BY_VALUE);
   }
-  // What passes by, as floats.
-  const Descriptor* Between(const Layout& layout) {
-    return Tensor(next_++, layout, CUDNN_DATA_FLOAT, CUDNN_ATTR_TENSOR_IS_VIRTUAL);
+  const Descriptor* Lowest() {
+    return Tensor(kLowest, Dense({1, 1, 1, 1}), CUDNN_DATA_FLOAT, CUDNN_ATTR_TENSOR_IS_BY_VALUE);
   }
-  const Descriptor* BetweenNarrow(const Layout& layout) {
-    return Tensor(next_++, layout, type_, CUDNN_ATTR_TENSOR_IS_VIRTUAL);
+  // One number for each sequence.
+  const Descriptor* Counts(Id id, int64_t n) {
+    return Tensor(id, Dense({n, 1, 1, 1}), CUDNN_DATA_INT32, {});
   }
+  // What passes by.
+  const Descriptor* Between(const Layout& layout, cudnnDataType_t type = CUDNN_DATA_FLOAT) {
+    return Tensor(next_++, layout, type, CUDNN_ATTR_TENSOR_IS_VIRTUAL);
+  }
+  const Descriptor* BetweenNarrow(const Layout& layout) { return Between(layout, type_); }
 
-  void Pointwise(cudnnPointwiseMode_t mode, const Descriptor* x, const Descriptor* b,
+  struct Elementwise {
+    cudnnPointwiseMode_t mode;
+    cudnnDataType_t type = CUDNN_DATA_FLOAT;  // that it computes in
+    int64_t axis = -1;                        // of an index
+    const Descriptor* choice = nullptr;       // where it is true x, else b
+  };
+  void Pointwise(const Elementwise& e, const Descriptor* x, const Descriptor* b,
                  const Descriptor* y) {
     Builder what(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
-    what.Set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode)
-        .Type(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_DATA_FLOAT);
+    what.Set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &e.mode)
+        .Type(CUDNN_ATTR_POINTWISE_MATH_PREC, e.type);
+    if (e.axis >= 0) what.Ints(CUDNN_ATTR_POINTWISE_AXIS, {e.axis});
     Builder operation(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
     Add(operation, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, what,
         {{CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x},
          {CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b},
+         {CUDNN_ATTR_OPERATION_POINTWISE_TDESC, e.choice},
          {CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y}});
   }
   // Over the last dimension.
-  void Sum(const Descriptor* x, const Descriptor* y) {
-    const cudnnReduceTensorOp_t mode = CUDNN_REDUCE_TENSOR_ADD;
+  void Reduce(cudnnReduceTensorOp_t mode, const Descriptor* x, const Descriptor* y) {
     Builder what(CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
     what.Set(CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1, &mode)
         .Type(CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_DATA_FLOAT);
@@ -91,14 +108,21 @@ class Drawing {
     Add(operation, CUDNN_ATTR_OPERATION_REDUCTION_DESC, what,
         {{CUDNN_ATTR_OPERATION_REDUCTION_XDESC, x}, {CUDNN_ATTR_OPERATION_REDUCTION_YDESC, y}});
   }
-  void Product(const Descriptor* a, const Descriptor* b, const Descriptor* c) {
+  // Of how many rows of a, columns of b, and elements of what is added up; nullptr: of all.
+  struct Used {
+    const Descriptor *rows = nullptr, *columns = nullptr, *inner = nullptr;
+  };
+  void Product(const Descriptor* a, const Descriptor* b, const Descriptor* c, const Used& used) {
     Builder what(CUDNN_BACKEND_MATMUL_DESCRIPTOR);
     what.Type(CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_DATA_FLOAT);
     Builder operation(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
     Add(operation, CUDNN_ATTR_OPERATION_MATMUL_DESC, what,
         {{CUDNN_ATTR_OPERATION_MATMUL_ADESC, a},
          {CUDNN_ATTR_OPERATION_MATMUL_BDESC, b},
-         {CUDNN_ATTR_OPERATION_MATMUL_CDESC, c}});
+         {CUDNN_ATTR_OPERATION_MATMUL_CDESC, c},
+         {CUDNN_ATTR_OPERATION_MATMUL_GEMM_M_OVERRIDE_DESC, used.rows},
+         {CUDNN_ATTR_OPERATION_MATMUL_GEMM_N_OVERRIDE_DESC, used.columns},
+         {CUDNN_ATTR_OPERATION_MATMUL_GEMM_K_OVERRIDE_DESC, used.inner}});
   }
   // x's elements with the dimensions of y.
   void Reshape(const Descriptor* x, const Descriptor* y) {
@@ -171,6 +195,64 @@ class Drawing {
   Status status_;
 };
 
+// What both ways have in common.
+struct Common {
+  Common(Drawing& drawing, const Sizes& sizes)
+      : d(drawing),
+        s(sizes),
+        rows(Tokens(s, s.rows)),
+        columns(Tokens(s, s.columns)),
+        one(Dense({s.n, s.heads, s.rows, 1})),
+        pairs(Dense({s.n, s.heads, s.rows, s.columns})),
+        scale(d.Scale()) {
+    if (s.with_lengths) row_counts = d.Counts(kRowCounts, s.n), lengths = d.Counts(kLengths, s.n);
+  }
+
+  const Descriptor* Point(const Drawing::Elementwise& e, const Descriptor* x, const Descriptor* b,
+                          const Layout& layout) {
+    const Descriptor* y = d.Between(layout);
+    d.Pointwise(e, x, b, y);
+    return y;
+  }
+  const Descriptor* Compare(cudnnPointwiseMode_t mode, const Descriptor* x, const Descriptor* b) {
+    const Descriptor* y = d.Between(pairs, CUDNN_DATA_BOOLEAN);
+    d.Pointwise({.mode = mode, .type = CUDNN_DATA_BOOLEAN}, x, b, y);
+    return y;
+  }
+  const Descriptor* Index(const Descriptor* scores, int64_t axis) {
+    const Descriptor* y = d.Between(pairs, CUDNN_DATA_INT32);
+    d.Pointwise({.mode = CUDNN_POINTWISE_GEN_INDEX, .type = CUDNN_DATA_INT32, .axis = axis}, scores,
+                nullptr, y);
+    return y;
+  }
+  // Of rows by columns, both of which may be shorter than they lie.
+  const Descriptor* Scores(const Descriptor* a, const Descriptor* b) {
+    const Descriptor* y = d.Between(pairs);
+    d.Product(a, b, y, {.rows = row_counts, .columns = lengths});
+    return y;
+  }
+  const Descriptor* Masked(const Descriptor* scores) {
+    if (!s.causal && !s.with_lengths) return scores;
+    const Descriptor* lowest = d.Lowest();
+    const auto where = [&](const Descriptor* x, const Descriptor* seen) {
+      return Point({.mode = CUDNN_POINTWISE_BINARY_SELECT, .choice = seen}, x, lowest, pairs);
+    };
+    if (s.with_lengths) {
+      const Descriptor* row = Compare(CUDNN_POINTWISE_CMP_LT, Index(scores, 2), row_counts);
+      const Descriptor* column = Compare(CUDNN_POINTWISE_CMP_LT, Index(scores, 3), lengths);
+      scores = where(scores, Compare(CUDNN_POINTWISE_LOGICAL_AND, row, column));
+    }
+    if (!s.causal) return scores;
+    return where(scores, Compare(CUDNN_POINTWISE_CMP_GE, Index(scores, 2), Index(scores, 3)));
+  }
+
+  Drawing& d;
+  const Sizes& s;
+  const Layout rows, columns, one, pairs;
+  const Descriptor* const scale;
+  const Descriptor *row_counts = nullptr, *lengths = nullptr;
+};
+
 void DrawForward(Drawing& d, const Sizes& s) {
   const Layout rows = Tokens(s, s.rows), columns = Tokens(s, s.columns);
   Builder operation(CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR);
@@ -183,46 +265,61 @@ void DrawForward(Drawing& d, const Sizes& s) {
                        {CUDNN_ATTR_OPERATION_SDPA_FWD_SCALEDESC, d.Scale()}});
 }
 
+void DrawMaskedForward(Drawing& d, const Sizes& s) {
+  Common parts(d, s);
+  const Layout &one = parts.one, &pairs = parts.pairs;
+  const Descriptor *q = d.Given(kQuery, parts.rows), *k = d.Given(kKey, parts.columns.Turned()),
+                   *v = d.Given(kValue, parts.columns), *o = d.Given(kOutput, parts.rows),
+                   *statistics = d.GivenFloat(kStatistics, one);
+  const Descriptor* scores =
+      parts.Masked(parts.Point({CUDNN_POINTWISE_MUL}, parts.Scores(q, k), parts.scale, pairs));
+  const Descriptor* top = d.Between(one);
+  d.Reduce(CUDNN_REDUCE_TENSOR_MAX, scores, top);
+  const Descriptor* weights =
+      parts.Point({CUDNN_POINTWISE_EXP}, parts.Point({CUDNN_POINTWISE_SUB}, scores, top, pairs),
+                  nullptr, pairs);
+  const Descriptor* sum = d.Between(one);
+  d.Reduce(CUDNN_REDUCE_TENSOR_ADD, weights, sum);
+  d.Pointwise({CUDNN_POINTWISE_ADD}, top, parts.Point({CUDNN_POINTWISE_LOG}, sum, nullptr, one),
+              statistics);
+  const Descriptor* shares = d.BetweenNarrow(pairs);
+  d.Pointwise({CUDNN_POINTWISE_DIV}, weights, sum, shares);
+  d.Product(shares, v, o, {.rows = parts.row_counts, .inner = parts.lengths});
+}
+
 void DrawBackward(Drawing& d, const Sizes& s, bool deterministic) {
-  const Layout rows = Tokens(s, s.rows), columns = Tokens(s, s.columns);
-  const Layout one = Dense({s.n, s.heads, s.rows, 1}),
-               pairs = Dense({s.n, s.heads, s.rows, s.columns});
+  Common parts(d, s);
+  const Layout &rows = parts.rows, &columns = parts.columns, &one = parts.one, &pairs = parts.pairs;
   const Descriptor *q = d.Given(kQuery, rows), *keys = d.Given(kKey, columns.Turned()),
                    *values = d.Given(kValue, columns.Turned()), *o = d.Given(kOutput, rows),
                    *g = d.Given(kGradient, rows), *statistics = d.GivenFloat(kStatistics, one),
-                   *sum = d.GivenFloat(kSum, one), *scale = d.Scale();
-  const auto point = [&](cudnnPointwiseMode_t mode, const Descriptor* x, const Descriptor* b,
-                         const Layout& layout) {
-    const Descriptor* y = d.Between(layout);
-    d.Pointwise(mode, x, b, y);
-    return y;
-  };
-  const auto product = [&](const Descriptor* a, const Descriptor* b) {
-    const Descriptor* y = d.Between(pairs);
-    d.Product(a, b, y);
-    return y;
-  };
+                   *sum = d.GivenFloat(kSum, one), *scale = parts.scale;
   const auto turned = [&](const Descriptor* x) {
     const Descriptor* y = d.BetweenNarrow(pairs.Turned());
     d.Reshape(x, y);
     return y;
   };
-  d.Sum(point(CUDNN_POINTWISE_MUL, g, o, rows), sum);
-  const Descriptor* scores = point(CUDNN_POINTWISE_MUL, product(q, keys), scale, pairs);
-  const Descriptor* p = point(
-      CUDNN_POINTWISE_EXP, point(CUDNN_POINTWISE_SUB, scores, statistics, pairs), nullptr, pairs);
-  d.Product(turned(p), g, d.Given(kDv, columns));
-  const Descriptor* dp = point(CUDNN_POINTWISE_SUB, product(g, values), sum, pairs);
-  const Descriptor* ds =
-      point(CUDNN_POINTWISE_MUL, point(CUDNN_POINTWISE_MUL, dp, p, pairs), scale, pairs);
-  d.Product(turned(ds), q, d.Given(kDk, columns));
+  // Sums over rows, a row for each column; sums over columns.
+  const Drawing::Used by_column{.rows = parts.lengths, .inner = parts.row_counts},
+      by_row{.rows = parts.row_counts, .inner = parts.lengths};
+  d.Reduce(CUDNN_REDUCE_TENSOR_ADD, parts.Point({CUDNN_POINTWISE_MUL}, g, o, rows), sum);
+  const Descriptor* scores =
+      parts.Point({CUDNN_POINTWISE_MUL}, parts.Scores(q, keys), scale, pairs);
+  const Descriptor* p = parts.Point(
+      {CUDNN_POINTWISE_EXP},
+      parts.Masked(parts.Point({CUDNN_POINTWISE_SUB}, scores, statistics, pairs)), nullptr, pairs);
+  d.Product(turned(p), g, d.Given(kDv, columns), by_column);
+  const Descriptor* dp = parts.Point({CUDNN_POINTWISE_SUB}, parts.Scores(g, values), sum, pairs);
+  const Descriptor* ds = parts.Point(
+      {CUDNN_POINTWISE_MUL}, parts.Point({CUDNN_POINTWISE_MUL}, dp, p, pairs), scale, pairs);
+  d.Product(turned(ds), q, d.Given(kDk, columns), by_column);
   const Descriptor* k = d.BetweenNarrow(columns);
   d.Reshape(keys, k);
   const Descriptor* dq = d.Given(kDq, rows);
-  if (deterministic) return d.Product(ds, k, dq);
+  if (deterministic) return d.Product(ds, k, dq, by_row);
   const Descriptor* wide = d.GivenFloat(kWideDq, Dense({s.n, s.heads, s.rows, s.size}));
-  d.Product(ds, k, wide);
-  d.Pointwise(CUDNN_POINTWISE_IDENTITY, wide, nullptr, dq);
+  d.Product(ds, k, wide, by_row);
+  d.Pointwise({CUDNN_POINTWISE_IDENTITY}, wide, nullptr, dq);
 }
 
 bool Aligned(const CudnnCall& call) {
@@ -246,7 +343,8 @@ class AttentionPlan {
       LogWarning("cuDNN has no engine for attention" +
                  std::string(call.backward ? "'s gradient" : "") + " of " +
                  std::string(DTypeName(call.dtype)) + ", query " + s.query().ToString() + ", key " +
-                 s.value().ToString() + (status.ok() ? "" : " (" + status.message() + ")") +
+                 s.value().ToString() + (s.with_lengths ? ", with lengths" : "") +
+                 (s.causal ? ", causal" : "") + (status.ok() ? "" : " (" + status.message() + ")") +
                  "; a slower way takes its place");
     }
     return made;
@@ -255,7 +353,8 @@ class AttentionPlan {
   Status Run(KernelContext& c, const CudnnCall& call) const {
     if (!plan_.plan.valid()) return Unimplemented("cuDNN has no engine for this attention");
     const Sizes& s = call.sizes;
-    float scale = call.scale;  // read by the time that Execute returns
+    // Both are read by the time that Execute returns.
+    float scale = call.scale, lowest = -std::numeric_limits<float>::infinity();
     std::vector<int64_t> ids;
     std::vector<void*> places;
     const auto bind = [&](Id id, const void* place) {
@@ -268,6 +367,11 @@ class AttentionPlan {
     bind(kOutput, call.output);
     bind(kStatistics, call.statistics);
     bind(kScale, &scale);
+    if (s.causal || s.with_lengths) bind(kLowest, &lowest);
+    if (s.with_lengths) {
+      bind(kRowCounts, call.row_counts);
+      bind(kLengths, call.lengths);
+    }
     Tensor sum, wide, workspace;
     if (call.backward) {
       bind(kGradient, call.gradient);
@@ -321,6 +425,8 @@ Result<cudnn::Operations> Describe(cudnnHandle_t handle, const CudnnCall& call,
   Drawing drawing(call.dtype == DT_HALF ? CUDNN_DATA_HALF : CUDNN_DATA_BFLOAT16);
   if (call.backward) {
     DrawBackward(drawing, call.sizes, deterministic);
+  } else if (call.sizes.causal || call.sizes.with_lengths) {
+    DrawMaskedForward(drawing, call.sizes);
   } else {
     DrawForward(drawing, call.sizes);
   }

@@ -19,7 +19,10 @@ enum Id : int64_t {
   kValue,
   kOutput,
   kStatistics,
-  kScale,  // in host memory
+  kScale,   // in host memory
+  kLowest,  // with a mask: -infinity, in host memory
+  kRowCounts,
+  kLengths,
   kGradient,
   kDq,
   kDk,

@@ -12,9 +12,11 @@ namespace monograph::ops::attention {
 struct Sizes {
   int64_t n = 0, heads = 0, size = 0;
   int64_t rows = 0, columns = 0;  // tokens that ask; tokens that are asked
+  bool causal = false;            // row i sees columns 0 to i
+  bool with_lengths = false;      // of sequence i only the first lengths[i] columns are seen
 
-  using Key = std::array<int64_t, 5>;
-  Key key() const { return {n, heads, size, rows, columns}; }
+  using Key = std::array<int64_t, 7>;
+  Key key() const { return {n, heads, size, rows, columns, causal, with_lengths}; }
   Shape query() const { return {n, rows, heads, size}; }
   Shape value() const { return {n, columns, heads, size}; }
   Shape statistics() const { return {n, heads, rows}; }
@@ -23,15 +25,26 @@ struct Sizes {
 };
 
 // Inputs 0 to 2 are query, key and value; with `backward` 3 to 5 are the output, its statistics and
-// its gradient.
-inline Result<Sizes> SizesOf(const KernelContext& c, bool backward) {
+// its gradient. The last one are lengths, if there are any.
+inline Result<Sizes> SizesOf(const KernelContext& c, bool backward, bool causal) {
   const Shape q = c.input(0).shape(), k = c.input(1).shape(), v = c.input(2).shape();
   if (q.rank() != 4 || k.rank() != 4 || k != v || q[0] != k[0] || q[2] != k[2] || q[3] != k[3]) {
     return InvalidArgument("query " + q.ToString() + ", key " + k.ToString() + " and value " +
                            v.ToString() + " are not [n, rows, heads, size] and twice " +
                            "[n, columns, heads, size]");
   }
-  const Sizes sizes{.n = q[0], .heads = q[2], .size = q[3], .rows = q[1], .columns = k[1]};
+  const int others = backward ? 6 : 3;
+  const Sizes sizes{.n = q[0],
+                    .heads = q[2],
+                    .size = q[3],
+                    .rows = q[1],
+                    .columns = k[1],
+                    .causal = causal,
+                    .with_lengths = c.num_inputs() > others};
+  if (sizes.with_lengths && c.input(others).shape() != Shape{sizes.n}) {
+    return InvalidArgument("lengths " + c.input(others).shape().ToString() + " are not " +
+                           Shape{sizes.n}.ToString() + ", one for each sequence");
+  }
   if (!backward) return sizes;
   if (c.input(3).shape() != q || c.input(5).shape() != q ||
       c.input(4).shape() != sizes.statistics()) {

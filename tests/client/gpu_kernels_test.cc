@@ -9,6 +9,7 @@
 #include <functional>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -307,16 +308,25 @@ std::vector<Case> Cases() {
   // cuDNN has two ways for the gradient.
   for (const bool deterministic : {false, true}) {
     for (const int64_t size : {64, 128}) {
-      const Shape rows{2, 20, 2, size}, columns{2, 24, 2, size};
-      cases.push_back(
-          {.name = "Attention, heads of " + std::to_string(size) +
-                   (deterministic ? ", deterministic" : ""),
-           .inputs = {rows, columns, columns},
-           .build = [](const Scope& s,
-                       const Outputs& in) { return Attention(s, in[0], in[1], in[2], 0.125f); },
-           .dtypes = size == 64 ? std::vector<DType>{DT_FLOAT, DT_HALF} : std::vector{DT_BFLOAT16},
-           .summands = size,
-           .deterministic = deterministic});
+      for (const auto& [mask, lengths, causal] : {std::tuple{"", false, false},
+                                                  {", lengths", true, false},
+                                                  {", causal", false, true},
+                                                  {", lengths, causal", true, true}}) {
+        const Shape rows{3, 20, 2, size}, columns{3, 24, 2, size};
+        cases.push_back({.name = "Attention, heads of " + std::to_string(size) + mask +
+                                 (deterministic ? ", deterministic" : ""),
+                         .inputs = {rows, columns, columns},
+                         .build =
+                             [=](const Scope& s, const Outputs& in) {
+                               AttentionMask seen{.causal = causal};
+                               if (lengths) seen.lengths = Const<int32_t>(s, {7, 0, 24});
+                               return Attention(s, in[0], in[1], in[2], 0.125f, seen);
+                             },
+                         .dtypes = size == 64 ? std::vector<DType>{DT_FLOAT, DT_HALF}
+                                              : std::vector{DT_BFLOAT16},
+                         .summands = size,
+                         .deterministic = deterministic});
+      }
     }
   }
   return cases;

@@ -4,20 +4,33 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <utility>
+
 namespace monograph::ops::attention {
 namespace {
 
 TEST(CudnnAttentionGraph, ForwardAndBothWaysBackAreDescribedAsCudnnWantsThem) {
   for (const DType dtype : {DT_HALF, DT_BFLOAT16}) {
     for (const int64_t size : {8, 64, 128}) {
-      CudnnCall call{.dtype = dtype,
-                     .sizes = {.n = 2, .heads = 3, .size = size, .rows = 20, .columns = 24}};
-      auto operations = Describe(nullptr, call, true);
-      EXPECT_TRUE(operations.ok()) << operations.status();
-      call.backward = true;
-      for (const bool deterministic : {false, true}) {
-        operations = Describe(nullptr, call, deterministic);
-        EXPECT_TRUE(operations.ok()) << deterministic << " " << operations.status();
+      for (const auto& [causal, with_lengths] :
+           {std::pair{false, false}, {false, true}, {true, false}, {true, true}}) {
+        SCOPED_TRACE(std::string(causal ? "causal" : "") + (with_lengths ? " lengths" : ""));
+        CudnnCall call{.dtype = dtype,
+                       .sizes = {.n = 2,
+                                 .heads = 3,
+                                 .size = size,
+                                 .rows = 20,
+                                 .columns = 24,
+                                 .causal = causal,
+                                 .with_lengths = with_lengths}};
+        auto operations = Describe(nullptr, call, true);
+        EXPECT_TRUE(operations.ok()) << operations.status();
+        call.backward = true;
+        for (const bool deterministic : {false, true}) {
+          operations = Describe(nullptr, call, deterministic);
+          EXPECT_TRUE(operations.ok()) << deterministic << " " << operations.status();
+        }
       }
     }
   }

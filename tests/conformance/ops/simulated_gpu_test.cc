@@ -127,7 +127,7 @@ constexpr Variant kVariants[] = {{Order::kForward, 0},
 // Ops that call libraries.
 bool Calls(const std::string& op) {
   return op.find("Conv2D") != std::string::npos || op.find("MatMul") != std::string::npos ||
-         op.find("BatchNorm") != std::string::npos;
+         op.find("BatchNorm") != std::string::npos || op.find("Attention") != std::string::npos;
 }
 
 std::string Name(const Variant& v) {
@@ -1398,17 +1398,22 @@ TEST_F(SimulatedGpu, AttendsLikeTheCpuWhateverItsLibrariesRefuse) {
   int seed = 950;
   for (const DType dtype : {DT_FLOAT, DT_HALF, DT_BFLOAT16}) {
     SCOPED_TRACE(DTypeName(dtype));
-    const Attrs attrs{{"T", dtype}, {"scale", 0.5f}};
-    const Shape rows{2, 5, 3, 4}, columns{2, 7, 3, 4};
-    const std::vector<Tensor> in = {Random(dtype, rows, ++seed), Random(dtype, columns, ++seed),
-                                    Random(dtype, columns, ++seed)};
-    Compare("_FusedAttention", in, attrs, 4 * Unit(dtype), 10 * Unit(dtype));
-    KernelRunner cpu(&Kernels());
-    const auto forward = testing::RunOp(cpu, Ops(), "_FusedAttention", in, attrs);
-    ASSERT_TRUE(forward.ok()) << forward.status();
-    Compare("_FusedAttentionGrad",
-            {in[0], in[1], in[2], (*forward)[0], (*forward)[1], Random(dtype, rows, ++seed)}, attrs,
-            4 * Unit(dtype), 20 * Unit(dtype));
+    const Shape rows{3, 5, 3, 8}, columns{3, 7, 3, 8};
+    for (const bool masked : {false, true}) {
+      const Attrs attrs{{"T", dtype},
+                        {"scale", 0.5f},
+                        {"num_lengths", int64_t{masked ? 1 : 0}},
+                        {"causal", masked}};
+      std::vector<Tensor> in = {Random(dtype, rows, ++seed), Random(dtype, columns, ++seed),
+                                Random(dtype, columns, ++seed)};
+      if (masked) in.push_back(Tensor::Vector<int32_t>({3, 1, 7}));
+      Compare("_FusedAttention", in, attrs, 4 * Unit(dtype), 10 * Unit(dtype));
+      KernelRunner cpu(&Kernels());
+      const auto forward = testing::RunOp(cpu, Ops(), "_FusedAttention", in, attrs);
+      ASSERT_TRUE(forward.ok()) << forward.status();
+      in.insert(in.begin() + 3, {(*forward)[0], (*forward)[1], Random(dtype, rows, ++seed)});
+      Compare("_FusedAttentionGrad", in, attrs, 4 * Unit(dtype), 20 * Unit(dtype));
+    }
   }
 }
 

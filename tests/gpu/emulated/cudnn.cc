@@ -70,13 +70,19 @@ struct Tensor {
   }
 };
 struct Step {
-  enum Kind { kForward, kInput, kFilter, kPoint, kSum, kProduct, kTurn, kAttention } kind;
+  enum Kind { kForward, kInput, kFilter, kPoint, kReduce, kProduct, kTurn, kAttention } kind;
   Tensor x, w, y;  // of two operands: y = x + w
   std::array<int64_t, 2> before{}, stride{}, dilation{};
   cudnnPointwiseMode_t mode{};
+  int64_t axis = 0;  // of an index
+  Tensor choice;     // where it is not 0 x, else w
+  cudnnReduceTensorOp_t reduction{};
+  Tensor rows, columns, inner;      // of a product: how many of them there are, for each matrix
   Tensor value, statistics, scale;  // of attention; its query is x, its key w
 
-  std::array<const Tensor*, 6> tensors() const { return {&x, &w, &y, &value, &statistics, &scale}; }
+  std::array<const Tensor*, 10> tensors() const {
+    return {&x, &w, &y, &choice, &rows, &columns, &inner, &value, &statistics, &scale};
+  }
 };
 using Program = std::vector<Step>;
 
@@ -100,6 +106,7 @@ Tensor TensorOf(cudnnBackendDescriptor_t handle) {
   const auto type = d.One<cudnnDataType_t>(CUDNN_ATTR_TENSOR_DATA_TYPE);
   t.dtype = type == CUDNN_DATA_HALF       ? DT_HALF
             : type == CUDNN_DATA_BFLOAT16 ? DT_BFLOAT16
+            : type == CUDNN_DATA_INT32    ? DT_INT32
                                           : DT_FLOAT;
   const auto dims = d.All<int64_t>(CUDNN_ATTR_TENSOR_DIMENSIONS),
              strides = d.All<int64_t>(CUDNN_ATTR_TENSOR_STRIDES);
@@ -115,13 +122,18 @@ Step StepOf(cudnnBackendDescriptor_t handle) {
     const Description& what = (*descriptions)[child(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR)];
     s.kind = Step::kPoint;
     s.mode = what.One<cudnnPointwiseMode_t>(CUDNN_ATTR_POINTWISE_MODE);
+    s.axis = what.One<int64_t>(CUDNN_ATTR_POINTWISE_AXIS);
     s.x = TensorOf(child(CUDNN_ATTR_OPERATION_POINTWISE_XDESC));
     if (const auto other = child(CUDNN_ATTR_OPERATION_POINTWISE_BDESC)) s.w = TensorOf(other);
+    if (const auto other = child(CUDNN_ATTR_OPERATION_POINTWISE_TDESC)) s.choice = TensorOf(other);
     s.y = TensorOf(child(CUDNN_ATTR_OPERATION_POINTWISE_YDESC));
     return s;
   }
   if (child(CUDNN_ATTR_OPERATION_REDUCTION_DESC) != nullptr) {
-    s.kind = Step::kSum;
+    s.kind = Step::kReduce;
+    s.reduction =
+        (*descriptions)[child(CUDNN_ATTR_OPERATION_REDUCTION_DESC)].One<cudnnReduceTensorOp_t>(
+            CUDNN_ATTR_REDUCTION_OPERATOR);
     s.x = TensorOf(child(CUDNN_ATTR_OPERATION_REDUCTION_XDESC));
     s.y = TensorOf(child(CUDNN_ATTR_OPERATION_REDUCTION_YDESC));
     return s;
@@ -131,6 +143,12 @@ Step StepOf(cudnnBackendDescriptor_t handle) {
     s.x = TensorOf(child(CUDNN_ATTR_OPERATION_MATMUL_ADESC));
     s.w = TensorOf(child(CUDNN_ATTR_OPERATION_MATMUL_BDESC));
     s.y = TensorOf(child(CUDNN_ATTR_OPERATION_MATMUL_CDESC));
+    for (const auto& [name, counts] :
+         {std::pair{CUDNN_ATTR_OPERATION_MATMUL_GEMM_M_OVERRIDE_DESC, &s.rows},
+          std::pair{CUDNN_ATTR_OPERATION_MATMUL_GEMM_N_OVERRIDE_DESC, &s.columns},
+          std::pair{CUDNN_ATTR_OPERATION_MATMUL_GEMM_K_OVERRIDE_DESC, &s.inner}}) {
+      if (const auto other = child(name)) *counts = TensorOf(other);
+    }
     return s;
   }
   if (child(CUDNN_ATTR_OPERATION_RESHAPE_XDESC) != nullptr) {
@@ -276,7 +294,8 @@ struct Run {
   }
 
   void Point(const Step& s) {
-    const std::vector<float> x = Read(s.x), w = s.w.id == 0 ? std::vector<float>() : Read(s.w);
+    const std::vector<float> x = Read(s.x), w = s.w.id == 0 ? std::vector<float>() : Read(s.w),
+                             choice = s.choice.id == 0 ? std::vector<float>() : Read(s.choice);
     WriteEach(s.y, [&](int64_t a, int64_t b, int64_t c, int64_t d) {
       const double left = At(s.x, x, a, b, c, d);
       const double right = w.empty() ? 0 : At(s.w, w, a, b, c, d);
@@ -287,6 +306,20 @@ struct Run {
           return left - right;
         case CUDNN_POINTWISE_MUL:
           return left * right;
+        case CUDNN_POINTWISE_DIV:
+          return left / right;
+        case CUDNN_POINTWISE_LOG:
+          return std::log(left);
+        case CUDNN_POINTWISE_GEN_INDEX:
+          return static_cast<double>(std::array{a, b, c, d}[static_cast<size_t>(s.axis)]);
+        case CUDNN_POINTWISE_CMP_LT:
+          return left < right ? 1.0 : 0.0;
+        case CUDNN_POINTWISE_CMP_GE:
+          return left >= right ? 1.0 : 0.0;
+        case CUDNN_POINTWISE_LOGICAL_AND:
+          return left != 0 && right != 0 ? 1.0 : 0.0;
+        case CUDNN_POINTWISE_BINARY_SELECT:
+          return At(s.choice, choice, a, b, c, d) != 0 ? left : right;
         case CUDNN_POINTWISE_EXP:
           return std::exp(left);
         case CUDNN_POINTWISE_RELU_FWD:
@@ -298,19 +331,35 @@ struct Run {
       }
     });
   }
-  void Sum(const Step& s) {  // over the last dimension
+  void Reduce(const Step& s) {  // over the last dimension
     const std::vector<float> x = Read(s.x);
     WriteEach(s.y, [&](int64_t a, int64_t b, int64_t c, int64_t) {
-      double sum = 0;
-      for (int64_t d = 0; d < s.x.dims[3]; ++d) sum += At(s.x, x, a, b, c, d);
-      return sum;
+      double sum = 0, most = At(s.x, x, a, b, c, 0);
+      for (int64_t d = 0; d < s.x.dims[3]; ++d) {
+        const double value = At(s.x, x, a, b, c, d);
+        sum += value;
+        most = std::max(most, value);
+      }
+      return s.reduction == CUDNN_REDUCE_TENSOR_MAX ? most : sum;
     });
   }
+  // Of matrices with fewer rows or columns than they have room for, only those are written; what
+  // passes by is 0 there.
   void Multiply(const Step& s) {
-    const std::vector<float> x = Read(s.x), w = Read(s.w);
+    const auto counts = [&](const Tensor& t, int64_t all) {
+      const auto n = static_cast<size_t>(s.y.dims[0]);
+      return t.id == 0 ? std::vector<float>(n, static_cast<float>(all)) : Read(t);
+    };
+    const std::vector<float> x = Read(s.x), w = Read(s.w), before = Read(s.y),
+                             rows = counts(s.rows, s.y.dims[2]),
+                             columns = counts(s.columns, s.y.dims[3]),
+                             inner = counts(s.inner, s.x.dims[3]);
     WriteEach(s.y, [&](int64_t a, int64_t b, int64_t c, int64_t d) {
+      const auto matrix = static_cast<size_t>(a);
+      if (static_cast<float>(c) >= rows[matrix] || static_cast<float>(d) >= columns[matrix])
+        return s.y.passes_by ? 0.0 : At(s.y, before, a, b, c, d);
       double sum = 0;
-      for (int64_t k = 0; k < s.x.dims[3]; ++k)
+      for (int64_t k = 0; k < static_cast<int64_t>(inner[matrix]); ++k)
         sum += At(s.x, x, a, b, c, k) * At(s.w, w, a, b, k, d);
       return sum;
     });
@@ -357,8 +406,8 @@ struct Run {
     switch (s.kind) {
       case Step::kPoint:
         return Point(s);
-      case Step::kSum:
-        return Sum(s);
+      case Step::kReduce:
+        return Reduce(s);
       case Step::kProduct:
         return Multiply(s);
       case Step::kTurn:

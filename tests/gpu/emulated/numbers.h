@@ -16,6 +16,8 @@ inline double Load(DType dtype, const void* data, int64_t i) {
       return static_cast<float>(static_cast<const half*>(data)[i]);
     case DT_BFLOAT16:
       return static_cast<float>(static_cast<const bfloat16*>(data)[i]);
+    case DT_INT32:
+      return static_cast<const int32_t*>(data)[i];
     default:
       return static_cast<const float*>(data)[i];
   }
@@ -31,6 +33,9 @@ inline void Store(DType dtype, void* data, int64_t i, double value) {
       break;
     case DT_BFLOAT16:
       static_cast<bfloat16*>(data)[i] = bfloat16(static_cast<float>(value));
+      break;
+    case DT_INT32:
+      static_cast<int32_t*>(data)[i] = static_cast<int32_t>(value);
       break;
     default:
       static_cast<float*>(data)[i] = static_cast<float>(value);

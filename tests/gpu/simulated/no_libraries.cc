@@ -3,6 +3,7 @@
 // (simulated_libraries in simulated_gpu.h), slowly, so that the ways around what they refuse are
 // run, too.
 #include <cmath>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -145,6 +146,83 @@ struct NormBody {
   }
 };
 
+// Attention with lengths, of one head. Nothing past them is written, and all before.
+template <typename T>
+struct AttentionBody {
+  attention::CudnnCall call;
+
+  // fn(row, its place, the column's place, whether it is seen) for each pair.
+  template <typename Fn>
+  void ForPairs(int64_t head, const Fn& fn) const {
+    const attention::Sizes& s = call.sizes;
+    const int64_t n = head / s.heads, first = head % s.heads * s.size;
+    for (int64_t i = 0; i < call.row_counts[n]; ++i)
+      for (int64_t j = 0; j < call.lengths[n]; ++j) {
+        fn(i, (n * s.rows + i) * s.token() + first, (n * s.columns + j) * s.token() + first,
+           !s.causal || j <= i);
+      }
+  }
+  double Dot(const void* a, int64_t at_a, const void* b, int64_t at_b) const {
+    double sum = 0;
+    for (int64_t d = 0; d < call.sizes.size; ++d) {
+      sum += static_cast<double>(Widen(static_cast<const T*>(a)[at_a + d])) *
+             static_cast<double>(Widen(static_cast<const T*>(b)[at_b + d]));
+    }
+    return sum;
+  }
+  // Sums of one head, as they lie in the tensor `to`; stored where anything was added, if only 0.
+  struct Sums {
+    std::map<int64_t, double> values;
+    void Add(int64_t to, double factor, const void* from, int64_t at, int64_t size) {
+      for (int64_t d = 0; d < size; ++d) {
+        values[to + d] += factor * static_cast<double>(Widen(static_cast<const T*>(from)[at + d]));
+      }
+    }
+    void Store(void* to) const {
+      for (const auto& [at, value] : values)
+        static_cast<T*>(to)[at] = Narrow<T>(static_cast<float>(value));
+    }
+  };
+
+  void operator()(int64_t head) const {
+    const attention::Sizes& s = call.sizes;
+    const auto scale = static_cast<double>(call.scale);
+    float* const statistics = static_cast<float*>(call.statistics) + head * s.rows;
+    const auto score = [&](int64_t q, int64_t k) {
+      return scale * Dot(call.query, q, call.key, k);
+    };
+    const auto share = [&](int64_t i, int64_t q, int64_t k, bool seen) {
+      return seen ? std::exp(score(q, k) - static_cast<double>(statistics[i])) : 0;
+    };
+    if (!call.backward) {
+      std::vector<double> sums(static_cast<size_t>(s.rows));
+      ForPairs(head, [&](int64_t i, int64_t q, int64_t k, bool seen) {
+        if (seen) sums[static_cast<size_t>(i)] += std::exp(score(q, k));
+      });
+      for (size_t i = 0; i < sums.size(); ++i)
+        statistics[i] = static_cast<float>(std::log(sums[i]));
+      Sums output;
+      ForPairs(head, [&](int64_t i, int64_t q, int64_t k, bool seen) {
+        output.Add(q, share(i, q, k, seen), call.value, k, s.size);
+      });
+      return output.Store(call.output);
+    }
+    Sums dq, dk, dv;
+    ForPairs(head, [&](int64_t i, int64_t q, int64_t k, bool seen) {
+      const double p = share(i, q, k, seen);
+      const double ds =
+          scale * p *
+          (Dot(call.gradient, q, call.value, k) - Dot(call.gradient, q, call.output, q));
+      dq.Add(q, ds, call.key, k, s.size);
+      dk.Add(k, ds, call.query, q, s.size);
+      dv.Add(k, p, call.gradient, q, s.size);
+    });
+    dq.Store(call.dq);
+    dk.Store(call.dk);
+    dv.Store(call.dv);
+  }
+};
+
 }  // namespace
 
 struct CudnnLayer::Plan {};
@@ -178,8 +256,12 @@ Status matmul::Cublas::Run(KernelContext& c, const CublasCall& call) {
 struct attention::CudnnAttention::Impl {};
 attention::CudnnAttention::CudnnAttention() = default;
 attention::CudnnAttention::~CudnnAttention() = default;
-Status attention::CudnnAttention::Run(KernelContext&, const CudnnCall&) {
-  return Unimplemented("a simulated GPU has no such engine");
+Status attention::CudnnAttention::Run(KernelContext& c, const CudnnCall& call) {
+  if (!optest::simulated_libraries || !call.sizes.with_lengths)
+    return Unimplemented("a simulated GPU has no such engine");
+  return ForFloats(call.dtype, [&](auto zero) {
+    return ForEach(c, call.sizes.n * call.sizes.heads, AttentionBody<decltype(zero)>{call});
+  });
 }
 
 struct conv::CudnnConv::Impl {};
