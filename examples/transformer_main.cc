@@ -47,8 +47,12 @@ void Settings::AddTo(Flags* flags) {
   flags->Add("width", &model.width, "numbers of a token between layers, a multiple of --heads", 1,
              Flags::kMostUnits);
   flags->Add("inner", &model.inner, "units of the dense part of a layer", 1, Flags::kMostUnits);
-  flags->Add("length", &model.length, "tokens of a sequence; an eighth of them is hidden", 2,
+  flags->Add("length", &model.length, "tokens of the longest sequence; an eighth is hidden", 2,
              Flags::kMostUnits);
+  flags->Add("min_length", &model.min_length,
+             "tokens of the shortest sequence: lengths are random, and attention looks at no "
+             "padding. 0: all are of --length",
+             0, Flags::kMostUnits);
   flags->Add("vocabulary", &model.vocabulary, "tokens that there are", 3, Flags::kMostUnits);
   flags->AddChoice("dtype", &dtype, {"float", "bfloat16"},
                    "of products and attention; variables, norms, updates and the loss are float");
@@ -89,6 +93,10 @@ Status Settings::Check() {
   if (model.length % 2 != 0) {
     return InvalidArgument("--length=" + std::to_string(model.length) +
                            " is odd: the second half of a sequence is the first once more");
+  }
+  if (model.min_length % 2 != 0 || model.min_length > model.length) {
+    return InvalidArgument("--min_length=" + std::to_string(model.min_length) +
+                           " is not even and at most --length=" + std::to_string(model.length));
   }
   model.compute = dtype == "bfloat16" ? DT_BFLOAT16 : DT_FLOAT;
   model.fused_attention = attention == "fused" || (attention == "auto" && dtype == "bfloat16");

@@ -14,7 +14,8 @@ namespace monograph::examples {
 
 struct Transformer {
   int64_t vocabulary = 64;  // the last token stands where one is hidden
-  int64_t length = 32;      // of a sequence; even
+  int64_t length = 32;      // of the longest sequence; even
+  int64_t min_length = 0;   // of the shortest; even. 0: all are equally long, and nothing is masked
   int64_t layers = 2, heads = 4;
   int64_t width = 64;            // of a token between layers, a multiple of heads
   int64_t inner = 256;           // units of the dense part of a layer
@@ -23,22 +24,26 @@ struct Transformer {
   bool fused_attention = false;  // as one op (ops/attention/attention.h), else of plain ops
 
   // Builds a replica from MaskedSequences. Results are the mean loss and the share of right answers
-  // over hidden tokens.
+  // over hidden tokens, in which all sequences count alike.
   ModelFn Training() const;
 
-  int64_t hidden() const;  // tokens of a sequence
+  int64_t hidden(int64_t of_length) const;  // tokens of a sequence so long
+  bool padded() const { return min_length != 0 && min_length < length; }
 
-  // Logits of every token, float [n * length, vocabulary], for tokens [n, length].
-  Output Logits(const Scope& scope, const Output& tokens, ModelVariables& variables) const;
+  // Logits of every token, float [n * length, vocabulary], for tokens [n, length]; those past
+  // lengths, int32 [n], have no effect on those before. Without `lengths` all are there.
+  Output Logits(const Scope& scope, const Output& tokens, const Output& lengths,
+                ModelVariables& variables) const;
 };
 
-// Placeholders for a batch of `rows`: {tokens int32, what they are int32, 1 where one is hidden
-// float}, all [rows, length].
+// Placeholders for a batch of `rows`: {tokens int32, what they are int32, the weights of those that
+// are hidden float}, all [rows, length], and of a padded net the lengths int32, [rows]. Weights are
+// 0 where none is hidden, and those of a sequence add up to the number that the longest one hides.
 Outputs MaskedPlaceholders(const Scope& scope, const Transformer& net, int64_t rows);
 
 // A batch for them: a sequence is random tokens and then the same ones again; one of two that are
-// the same may be hidden. A seed gives the same batch everywhere. ResourceExhausted if there is no
-// memory for it.
+// the same may be hidden. Lengths are random; behind them is token 0. A seed gives the same batch
+// everywhere. ResourceExhausted if there is no memory for it.
 Result<std::vector<Tensor>> MaskedSequences(const Transformer& net, int64_t rows, uint64_t seed);
 
 }  // namespace monograph::examples

@@ -495,7 +495,7 @@ TEST(Transformer, TrainsInOneGraphAndBetweenGraphsAndRefusesWhatCannotBe) {
       "transformer --layers=1 --width=16 --inner=16 --length=8 --vocabulary=9 --batch_size=4 "
       "--num_batches=8 --display_every=4 ";
   for (const std::string& command :
-       {small + "--dtype=bfloat16 --num_replicas=2",
+       {small + "--dtype=bfloat16 --num_replicas=2 --min_length=4",
         "monograph launch --workers=2 -- " MG_PROGRAMS "/" + small +
             "--replication=between_graph --variable_update=replicated"}) {
     const Ran ran = RunProgram(command);
@@ -504,7 +504,9 @@ TEST(Transformer, TrainsInOneGraphAndBetweenGraphsAndRefusesWhatCannotBe) {
     EXPECT_THAT(ran.output, HasSubstr("total tokens/sec: "));
   }
   for (const auto& [flag, why] : {std::pair{"--heads=5", "--width=16 is no multiple of --heads=5"},
-                                  std::pair{"--length=7", "--length=7 is odd"}}) {
+                                  std::pair{"--length=7", "--length=7 is odd"},
+                                  std::pair{"--min_length=3", "--min_length=3 is not even"},
+                                  std::pair{"--min_length=10", "at most --length=8"}}) {
     const Ran ran = RunProgram(small + flag);
     EXPECT_EQ(ran.code, 2);
     EXPECT_THAT(ran.output, HasSubstr(why));
