@@ -13,6 +13,10 @@
 #include "examples/cnn_benchmarks/settings.h"
 #include "examples/cnn_benchmarks/speed.h"
 #include "tools/flags.h"
+#include "train/hooks.h"
+#include "train/saver.h"
+#include "train/saver/folder_lock.h"
+#include "train/summary_writer.h"
 #include "train/trainer.h"
 
 namespace monograph::examples {
@@ -52,6 +56,63 @@ void PrintHeader(const CnnSettings& settings, const Layout& layout) {
   std::fflush(stdout);
 }
 
+// What --train_dir asks of the chief. A checkpoint between steps takes time that counts for the
+// total; the last one comes after it.
+class TrainDir : public TrainHook {
+ public:
+  // Saves all variables of the graph but those that `images` keep.
+  static Result<std::shared_ptr<TrainDir>> Make(const CnnSettings& settings, Graph* graph,
+                                                const Images& images) {
+    std::vector<ModelVariable> variables;
+    for (NodeId node = 0, n = graph->num_nodes(); node < n; ++node) {
+      if (!graph->is(node, "VarHandleOp")) continue;
+      const Attrs& attrs = graph->attrs(node);
+      if (attrs.GetOr<std::string>("container", {}) == images.container()) continue;
+      const auto shared = attrs.GetOr<std::string>("shared_name", {});
+      variables.push_back({.name = shared.empty() ? std::string(graph->name(node)) : shared,
+                           .handle = Output{graph, {node, 0}}});
+    }
+    MG_ASSIGN_OR_RETURN(auto lock, FolderLock::Take(settings.train_dir));
+    const Scope root(graph);
+    auto made =
+        std::shared_ptr<TrainDir>(new TrainDir(settings, Saver(root, variables), std::move(lock)));
+    MG_RETURN_IF_ERROR(root.status());
+    return made;
+  }
+
+  Status Restore(Session* session) {
+    return saver_.RestoreLatest(session, settings_.train_dir, {.say = Say}).status();
+  }
+  Status AfterStep(HookContext* context) override {
+    const int64_t step = context->step.global_step;
+    if (!begun_) timer_.Start(step - 1);
+    begun_ = true;
+    return settings_.save_model_steps > 0 && timer_.Due(step) ? Save(context->session, step)
+                                                              : Status();
+  }
+  Status Save(Session* session, int64_t global_step) {
+    MG_RETURN_IF_ERROR(lock_->Check());
+    MG_ASSIGN_OR_RETURN(const std::string path,
+                        saver_.Save(session, settings_.train_dir + "/model.ckpt", global_step));
+    Say("Saved " + path);
+    return Status();
+  }
+
+ private:
+  TrainDir(const CnnSettings& settings, Saver saver, std::unique_ptr<FolderLock> lock)
+      : settings_(settings),
+        saver_(std::move(saver)),
+        lock_(std::move(lock)),
+        timer_({.steps = settings.save_model_steps}) {}
+  static void Say(const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); }
+
+  const CnnSettings& settings_;
+  Saver saver_;
+  const std::unique_ptr<FolderLock> lock_;
+  HookTimer timer_;
+  bool begun_ = false;
+};
+
 // One client's run.
 class Run {
  public:
@@ -61,7 +122,7 @@ class Run {
   Status Train();
 
  private:
-  Status TrainSteps(Trainer* trainer);
+  Status TrainSteps(Session* session, Trainer* trainer, TrainDir* train_dir);
   void Take(const TrainedStep& step);
 
   const CnnSettings& settings_;
@@ -85,24 +146,27 @@ void Run::Take(const TrainedStep& step) {
   std::fflush(stdout);
 }
 
-Status Run::TrainSteps(Trainer* trainer) {
+Status Run::TrainSteps(Session* session, Trainer* trainer, TrainDir* train_dir) {
   const int64_t loops = settings_.Loops(layout_);
   MG_RETURN_IF_ERROR(trainer->Start());
+  // Batches are counted from the checkpoint.
+  const int64_t restored = settings_.train_dir.empty() ? 0 : trainer->global_step();
   std::printf("Running warm up\n");
   std::fflush(stdout);
-  MG_RETURN_IF_ERROR(trainer->Train(settings_.num_warmup_batches * loops));
+  MG_RETURN_IF_ERROR(trainer->Train(restored + settings_.num_warmup_batches * loops));
   std::printf("Done warm up\nStep\tImg/sec\ttotal_loss%s\n",
               settings_.print_training_accuracy ? "\ttop_1_accuracy" : "");
   std::fflush(stdout);
   const int64_t first = trainer->global_step();
   const Clock::time_point begin = Clock::now();
-  MG_RETURN_IF_ERROR(trainer->Train((settings_.num_warmup_batches + settings_.num_batches) * loops,
-                                    [this](const TrainedStep& step) { Take(step); }));
+  MG_RETURN_IF_ERROR(
+      trainer->Train(restored + (settings_.num_warmup_batches + settings_.num_batches) * loops,
+                     [this](const TrainedStep& step) { Take(step); }));
   // Updates of all clients.
   images_per_second_ =
       static_cast<double>((trainer->global_step() - first) * settings_.GlobalBatch(layout_)) /
       SecondsBetween(begin, Clock::now());
-  return Status();
+  return train_dir == nullptr ? Status() : train_dir->Save(session, trainer->global_step());
 }
 
 Status Run::Train() {
@@ -117,20 +181,35 @@ Status Run::Train() {
   MG_ASSIGN_OR_RETURN(const ReplicatedStep step,
                       ReplicateShards(root, layout_.replicas, images.shards(), settings_.Model(),
                                       settings_.MakeOptimizer(), options));
+  TrainerOptions how;
+  std::shared_ptr<TrainDir> train_dir;
+  if (!settings_.train_dir.empty() && layout_.rank == 0) {
+    MG_ASSIGN_OR_RETURN(train_dir, TrainDir::Make(settings_, &graph, images));
+    how.init_fn = [train_dir](Session* session) { return train_dir->Restore(session); };
+    how.hooks = {train_dir};
+    if (settings_.writes_summaries()) {
+      MG_ASSIGN_OR_RETURN(std::shared_ptr<SummaryWriter> writer,
+                          SummaryWriter::Open(settings_.train_dir));
+      how.hooks.push_back(std::make_shared<SummarySaverHook>(
+          writer, std::vector<std::string>{"total_loss", "top_1_accuracy"},
+          HookEvery{.steps = settings_.save_summaries_steps}));
+    }
+  }
   std::printf("Initializing graph\n");
   std::fflush(stdout);
   const SessionFlags flags = SessionOf(settings_, layout_);
   MG_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session,
                       flags.Open(cluster_, graph, static_cast<int>(layout_.replicas.size())));
+  how.start_timeout = flags.options.start_timeout;
   Status status;
   {
     Coordinator coordinator;
     MG_RETURN_IF_ERROR(images.Start(session.get(), &coordinator));
     const size_t loops = settings_.async ? layout_.replicas.size() : 1;
-    Trainer trainer(session.get(), step, std::vector<Outputs>(loops),
-                    [](int, int64_t) { return Result<std::vector<Tensor>>(std::vector<Tensor>()); },
-                    {.start_timeout = flags.options.start_timeout});
-    status = TrainSteps(&trainer);
+    Trainer trainer(
+        session.get(), step, std::vector<Outputs>(loops),
+        [](int, int64_t) { return Result<std::vector<Tensor>>(std::vector<Tensor>()); }, how);
+    status = TrainSteps(session.get(), &trainer, train_dir.get());
     coordinator.RequestStop();
     // Where images have failed, training has only ended early.
     if (const Status failure = coordinator.Join(); !failure.ok()) return failure;

@@ -25,6 +25,9 @@ class Images {
   // float; labels [batch_size], int32.
   const std::vector<Outputs>& shards() const { return shards_; }
 
+  // Of all variables and queues that this adds, and of nothing else.
+  const std::string& container() const { return container_; }
+
   // Makes them up, or begins to read on threads of the coordinator; where those fail or are
   // stopped, steps that wait for images get OutOfRange. NotFound names a task that sees no file.
   // The session outlives the threads.

@@ -4,6 +4,8 @@
 #include "examples/cnn_benchmarks/settings.h"
 
 #include <map>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "examples/models/resnet.h"
@@ -11,6 +13,7 @@
 #include "ops/cast/cast.h"
 #include "ops/constant/constant.h"
 #include "ops/elementwise/elementwise.h"
+#include "ops/loss/loss.h"
 
 namespace monograph::examples {
 namespace {
@@ -45,6 +48,29 @@ ModelFn Network(const CnnSettings& settings) {
       .Training();
 }
 
+// Another's variables; knows those that were asked for.
+class KnownVariables : public ModelVariables {
+ public:
+  explicit KnownVariables(ModelVariables& all) : all_(all) {}
+
+  Output Get(const std::string& name, const Shape& shape, const Initial& initial,
+             DType dtype) override {
+    Output value = all_.Get(name, shape, initial, dtype);
+    if (names_.insert(name).second) values_.push_back(value);
+    return value;
+  }
+  Output Lookup(const std::string& name, const Shape& shape, const Initial& initial,
+                const Output& ids, DType dtype) override {
+    return all_.Lookup(name, shape, initial, ids, dtype);
+  }
+  const Outputs& values() const { return values_; }
+
+ private:
+  ModelVariables& all_;
+  std::set<std::string> names_;
+  Outputs values_;
+};
+
 }  // namespace
 
 void CnnSettings::AddTo(Flags* flags) {
@@ -61,6 +87,8 @@ void CnnSettings::AddTo(Flags* flags) {
                    "how gradients change the variables");
   flags->Add("init_learning_rate", &init_learning_rate, "it stays as it is");
   flags->Add("momentum", &momentum, "of --optimizer=momentum");
+  flags->Add("weight_decay", &weight_decay,
+             "half the sum of the squares of all variables, times this, is added to the loss");
   flags->Add(
       "use_fp16", &use_fp16,
       "compute in 16 bits: bfloat16, with float variables, updates, statistics and loss; its "
@@ -76,6 +104,18 @@ void CnnSettings::AddTo(Flags* flags) {
              "reads by itself; default: images are made up once, and stay on the devices");
   flags->Add("image_size", &image_size,
              "rows and columns of images; 0: 224, or 227 for --model=trivial", 0, 4096);
+  flags->Section("Files");
+  flags->AddOutputFolder("train_dir", &train_dir,
+                         "folder of the chief's checkpoints, from the latest of which training "
+                         "goes on, and of summaries; one is saved at the end");
+  flags->Add("save_model_steps", &save_model_steps,
+             "--train_dir: updates between checkpoints; 0: only the one at the end", 0);
+  flags->Add("summary_verbosity", &summary_verbosity,
+             "--train_dir: 1: with --save_summaries_steps what the lines of speed tell is written "
+             "for TensorBoard, too; 0: nothing",
+             0, 1);
+  flags->Add("save_summaries_steps", &save_summaries_steps,
+             "--train_dir: updates between summaries; 0: none", 0);
   flags->Section("Replication");
   flags->AddChoice("device", &device, {"auto", "cpu", "gpu"},
                    "where replicas compute; auto: on GPUs if --num_gpus is given, else on CPUs");
@@ -97,6 +137,12 @@ Status CnnSettings::Resolve() {
   if (!(init_learning_rate > 0))
     return InvalidArgument("--init_learning_rate must be greater than 0");
   if (!(momentum >= 0 && momentum < 1)) return InvalidArgument("--momentum must be in [0, 1)");
+  if (!(weight_decay >= 0)) return InvalidArgument("--weight_decay must be 0 or greater");
+  if (train_dir.empty() && (save_model_steps > 0 || writes_summaries())) {
+    return InvalidArgument(
+        std::string(save_model_steps > 0 ? "--save_model_steps" : "--save_summaries_steps") +
+        " writes to a folder: give --train_dir");
+  }
   if (image_size != 0 && image_size < 32) {
     return InvalidArgument("--image_size must be 0 or at least 32, not " +
                            std::to_string(image_size));
@@ -115,15 +161,25 @@ Status CnnSettings::Resolve() {
 }
 
 ModelFn CnnSettings::Model() const {
-  return [network = Network(*this)](Scope& tower, std::span<const Output> batch,
-                                    ModelVariables& variables) -> Result<Outputs> {
+  return [network = Network(*this), decay = weight_decay](
+             Scope& tower, std::span<const Output> batch,
+             ModelVariables& variables) -> Result<Outputs> {
     Outputs inputs(batch.begin(), batch.end());
     if (inputs[0].dtype() == DT_UINT8) {
       const Scope scope = tower.SubScope("input");
       const Output pixels = Cast(scope, inputs[0], DT_FLOAT);
       inputs[0] = Sub(scope, Mul(scope, pixels, Const(scope, 1.0f / 127.5f)), Const(scope, 1.0f));
     }
-    return network(tower, inputs, variables);
+    if (decay == 0) return network(tower, inputs, variables);
+    KnownVariables known(variables);
+    MG_ASSIGN_OR_RETURN(Outputs results, network(tower, inputs, known));
+    if (results.empty()) return results;
+    const Scope scope = tower.SubScope("l2_loss");
+    Outputs losses;
+    for (const Output& value : known.values()) losses.push_back(L2Loss(scope, value));
+    const Output all = Mul(scope, AddN(scope, losses), Const(scope, static_cast<float>(decay)));
+    results[0] = Add(scope, results[0], all);
+    return results;
   };
 }
 

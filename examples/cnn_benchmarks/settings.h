@@ -17,16 +17,20 @@ struct CnnSettings : ReplicaFlags {
   std::string data_name = "imagenet", data_dir;  // empty: images are made up
   int64_t batch_size = 32, image_size = 0;       // 0: the model's own, once flags are parsed
   int num_batches = 100, num_warmup_batches = 10, display_every = 10;
-  double init_learning_rate = 0.01, momentum = 0.9;
+  double init_learning_rate = 0.01, momentum = 0.9, weight_decay = 0.00004;
   bool use_fp16 = false, cross_replica_sync = true, print_training_accuracy = false;
   int64_t tf_random_seed = 1234;
+  std::string train_dir;  // empty: nothing is saved
+  int save_model_steps = 0, summary_verbosity = 0, save_summaries_steps = 0;  // 0: no
 
   // As Settings::AddTo of mnist_replica.
   void AddTo(Flags* flags);
 
-  // Takes images as float, or as uint8, which it brings to [-1, 1].
+  // Takes images as float, or as uint8, which it brings to [-1, 1]. The loss has weight_decay times
+  // L2Loss of each variable added.
   ModelFn Model() const;
   Optimizer MakeOptimizer() const;
+  bool writes_summaries() const { return summary_verbosity > 0 && save_summaries_steps > 0; }
   // Images of one update.
   int64_t GlobalBatch(const Layout& layout) const;
   // Training loops of all clients, each of which makes updates of its own.

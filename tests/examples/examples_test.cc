@@ -596,6 +596,73 @@ TEST(CnnBenchmarks, ReadsNothingOfWhatAnEarlierRunOnTheSameDaemonsHasBegunToRead
   EXPECT_EQ(ran.code, 0) << ran.output;
 }
 
+// The losses of lines "N	images/sec: ...	loss	accuracy", of the first client.
+std::vector<double> CnnLosses(const Ran& ran) {
+  std::vector<double> losses;
+  for (const std::string& line : ran.lines()) {
+    double loss = 0;
+    const size_t launched = line.starts_with("[client/0] ") ? 11 : 0;
+    if (std::sscanf(line.c_str() + launched, "%*d\timages/sec: %*f +/- %*f (jitter = %*f)\t%lf",
+                    &loss) == 1)
+      losses.push_back(loss);
+  }
+  return losses;
+}
+
+TEST(CnnBenchmarks, AddsTheDecayOfWeightsToTheLossAndTrainsWithIt) {
+  const auto losses = [](const std::string& flags) {
+    const Ran ran = RunProgram(kCnn + "--num_warmup_batches=0 --display_every=1 " + flags);
+    EXPECT_EQ(ran.code, 0) << ran.output;
+    return CnnLosses(ran);
+  };
+  const std::vector<double> without = losses("--weight_decay=0"), usual = losses(""),
+                            more = losses("--weight_decay=0.002");
+  ASSERT_EQ(without.size(), 2u);
+  ASSERT_EQ(usual.size(), 2u);
+  ASSERT_EQ(more.size(), 2u);
+  // Half the sum of squares, of weights that begin at random, is the same for both.
+  const double squares = (more[0] - without[0]) / 0.002;
+  EXPECT_GT(squares, 100);
+  EXPECT_NEAR(usual[0] - without[0], 0.00004 * squares, 0.002);
+  // The step has made the weights smaller, the more the larger they count.
+  EXPECT_LT(losses("--weight_decay=1").at(1), 0.985 * squares);
+}
+
+TEST(CnnBenchmarks, GoesOnFromItsCheckpointInEveryReplication) {
+  for (const std::string& replication :
+       {std::string("cnn_benchmarks --num_gpus=2 --device=cpu --variable_update=replicated"),
+        std::string("monograph launch --workers=2 -- " MG_PROGRAMS
+                    "/cnn_benchmarks --replication=between_graph --variable_update=replicated")}) {
+    const TemporaryFolder folder;
+    const std::string command =
+        replication + kCnn.substr(kCnn.find(' ')) + "--optimizer=momentum --display_every=1 ";
+    const std::string saved = command + "--train_dir=" + folder.File("run") +
+                              " --save_model_steps=2 --summary_verbosity=1 "
+                              "--save_summaries_steps=1 ";
+    const std::vector<double> at_once = CnnLosses(RunProgram(command + "--num_batches=5"));
+    const Ran first = RunProgram(saved + "--num_batches=2"), second = RunProgram(saved);
+    ASSERT_EQ(first.code, 0) << first.output;
+    ASSERT_EQ(second.code, 0) << second.output;
+    EXPECT_THAT(first.output, HasSubstr("model.ckpt-2\n"));
+    EXPECT_THAT(first.output, HasSubstr("model.ckpt-3\n"));
+    EXPECT_THAT(second.output, HasSubstr("Restoring parameters from "));
+    EXPECT_THAT(second.output, HasSubstr("model.ckpt-6\n"));
+    // Made-up images are the same in each run.
+    const std::vector<double> losses = CnnLosses(second);
+    ASSERT_EQ(losses.size(), 2u);
+    ASSERT_EQ(at_once.size(), 5u);
+    EXPECT_EQ(losses[0], at_once[3]);
+    EXPECT_EQ(losses[1], at_once[4]);
+    // Images are not saved.
+    size_t events = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(folder.File("run"))) {
+      const std::string name = entry.path().filename();
+      events += name.starts_with("events.out.tfevents.") ? 1 : 0;
+    }
+    EXPECT_EQ(events, 2u);
+  }
+}
+
 TEST(CnnBenchmarks, NamesEachMistake) {
   const std::pair<const char*, const char*> cases[] = {
       {"--model=vgg16", "resnet50"},
@@ -603,6 +670,8 @@ TEST(CnnBenchmarks, NamesEachMistake) {
       {"--image_size=8", "--image_size must be 0 or at least 32, not 8"},
       {"--init_learning_rate=0", "--init_learning_rate must be greater than 0"},
       {"--momentum=1", "--momentum must be in [0, 1)"},
+      {"--weight_decay=-1", "--weight_decay must be 0 or greater"},
+      {"--save_model_steps=1", "--save_model_steps writes to a folder: give --train_dir"},
       {"--variable_update=replicated --nocross_replica_sync", "leave out --nocross_replica_sync"},
       {"--variable_update=distributed_replicated", "distributed_replicated"},
       {"--replication=between_graph", "a client per worker of a cluster: give --cluster"},
