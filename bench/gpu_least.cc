@@ -21,6 +21,8 @@ enum class Kind {
   kProduct,   // a call of a library
   kNorm,      // output 0 is, after the sums, computed element by element
   kNormGradient,
+  kRowNorm,  // the same of rows so short that a pass has the sums by the way
+  kRowNormGradient,
   kUpdate,
   kPass,  // anything else
 };
@@ -36,10 +38,12 @@ Kind KindOf(std::string_view op) {
     add(Kind::kView, {"Identity", "Reshape", "Squeeze", "ExpandDims", "StopGradient"});
     add(Kind::kElements,
         {"Add", "AddV2", "AddN", "Sub", "Mul", "Div", "RealDiv", "Neg", "Square", "Cast", "BiasAdd",
-         "Relu", "ReluGrad", "BroadcastTo", "Fill", "ZerosLike", "OnesLike"});
+         "Relu", "ReluGrad", "BroadcastTo", "Fill", "ZerosLike", "OnesLike", "_Gelu", "_GeluGrad"});
     add(Kind::kProduct, {"Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter", "MatMul"});
     add(Kind::kNorm, {"FusedBatchNormV3"});
     add(Kind::kNormGradient, {"FusedBatchNormGradV3"});
+    add(Kind::kRowNorm, {"_FusedLayerNorm"});
+    add(Kind::kRowNormGradient, {"_FusedLayerNormGrad"});
     return all;
   }();
   if (op.starts_with("ResourceApply")) return Kind::kUpdate;
@@ -92,7 +96,10 @@ class Ledger {
   }
 
   // Whether our own passes write the value, as far as anybody does.
-  bool Ours(NodeId id) const { return kind(id) == Kind::kElements || kind(id) == Kind::kNorm; }
+  bool Ours(NodeId id) const {
+    const Kind of = kind(id);
+    return of == Kind::kElements || of == Kind::kNorm || of == Kind::kRowNorm;
+  }
 
   bool Stored(NodeId id) {
     std::optional<bool>& known = stored_[static_cast<size_t>(id)];
@@ -146,9 +153,11 @@ class Ledger {
   }
   // Of a normalisation: of what it normalises.
   void SourcesOfInputs(NodeId id, Tensors* sources) {
-    const size_t count = kind(id) == Kind::kNorm           ? 1
-                         : kind(id) == Kind::kNormGradient ? 2
-                                                           : step_.inputs(id).size();
+    const Kind of = kind(id);
+    const size_t count = of == Kind::kNorm || of == Kind::kRowNorm ? 1
+                         : of == Kind::kNormGradient || of == Kind::kRowNormGradient
+                             ? 2
+                             : step_.inputs(id).size();
     for (size_t i = 0; i < count; ++i) Sources(step_.inputs(id)[i], sources);
   }
   // What a pass over the node's inputs reads.
@@ -220,9 +229,11 @@ std::vector<LeastBytes> ListLeastBytes(const Graph& step) { return Ledger(step).
 int64_t BytesReadAgain(const Graph& step, const std::string& name, const std::string& op,
                        int64_t bytes) {
   const NodeId id = step.Find(name);
-  if (id < 0 || op.find("FusedBatchNorm") == std::string::npos) return 0;
+  const bool of_rows = op == "_FusedLayerNormGrad";  // for the sums over rows
+  if (id < 0 || (!of_rows && op.find("FusedBatchNorm") == std::string::npos)) return 0;
   int64_t value = static_cast<int64_t>(DTypeSize(step.dtype({id, 0})));
   for (const int64_t size : step.shape({id, 0}).dims()) value *= size;
+  if (of_rows) return 2 * value;
   if (op.find("Grad") == std::string::npos) return value;
   // Of a fused gradient: with a side input it has the gradients of y, y, x, the side input's
   // gradient and x's, and reads the last but one and x again; without, gradient, x, y and x's

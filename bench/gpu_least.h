@@ -22,7 +22,8 @@ struct LeastBytes {
 // The rules: a convolution or a product reads its inputs and writes its output, and may do what
 // follows element by element at the same time. A normalisation needs its input once for its sums
 // and once more for its values, a gradient of one likewise; what one of our own passes has just
-// made needs not be read for the sums, nor for those of a bias. Pooling, reductions, losses and
+// made needs not be read for the sums, nor for those of a bias. A normalisation of rows needs its
+// input once: a row is short enough to be kept. Pooling, reductions, losses and
 // updates are a pass each, and may do what follows, too.
 // What is computed element by element costs nothing where it can be a part of these passes: it is
 // written if a convolution or a product reads it, or more than one node. What a pass can compute
@@ -31,7 +32,8 @@ struct LeastBytes {
 std::vector<LeastBytes> ListLeastBytes(const Graph& step);
 
 // What one node of the plan moves beyond each of its tensors once: the second reading of a
-// normalisation. `name` is of `step` or not; `bytes` are those of its tensors.
+// normalisation, or of the gradient of one of rows. `name` is of `step` or not; `bytes` are those
+// of its tensors.
 int64_t BytesReadAgain(const Graph& step, const std::string& name, const std::string& op,
                        int64_t bytes);
 

@@ -12,12 +12,14 @@
 #include <string>
 #include <utility>
 
+#include "ops/activation/activation.h"
 #include "ops/attention/attention.h"
 #include "ops/bias/bias.h"
 #include "ops/cast/cast.h"
 #include "ops/constant/constant.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/gather/gather.h"
+#include "ops/layer_norm/layer_norm.h"
 #include "ops/loss/loss.h"
 #include "ops/matmul/matmul.h"
 #include "ops/reduce/reduce.h"
@@ -60,21 +62,9 @@ class EncoderParts {
 
   // Each row with mean 0 and variance 1, then scaled and moved by what is learned.
   Output Norm(const Scope& scope, const std::string& name, const Output& rows) {
-    const Output x = Cast(scope, rows, DT_FLOAT);
-    const Output centred = Sub(scope, x, Mean(scope, x, {1}, true));
-    const Output variance = Mean(scope, Square(scope, centred), {1}, true);
-    const Output scale = Rsqrt(scope, Add(scope, variance, Const(scope, 1e-5f)));
     const Output gamma = variables_.Get(name + "/gamma", Shape{net_.width}, Initial::Constant(1));
     const Output beta = variables_.Get(name + "/beta", Shape{net_.width}, Initial::Zeros());
-    const Output y = Add(scope, Mul(scope, Mul(scope, centred, scale), gamma), beta);
-    return Cast(scope, y, net_.compute);
-  }
-
-  // x / 2 (1 + erf(x / sqrt 2))
-  Output Gelu(const Scope& scope, const Output& x) {
-    const auto number = [&](double value) { return ScalarConst(scope, value, net_.compute); };
-    const Output erf = Erf(scope, Mul(scope, x, number(std::sqrt(0.5))));
-    return Mul(scope, Mul(scope, x, number(0.5)), Add(scope, erf, number(1)));
+    return LayerNorm(scope, rows, gamma, beta);
   }
 
   Output Attention(const Scope& scope, const std::string& name, const Output& x) {

@@ -26,6 +26,9 @@ Output Elu(const Scope& scope, Output features) {
 Output Softplus(const Scope& scope, Output features) {
   return OpBuilder(scope, "Softplus").Input(features).BuildOutput();
 }
+Output Gelu(const Scope& scope, Output features) {
+  return OpBuilder(scope, "_Gelu").Input(features).BuildOutput();
+}
 Output Selu(const Scope& scope, Output features) {
   return OpBuilder(scope, "Selu").Input(features).BuildOutput();
 }
@@ -141,6 +144,11 @@ Status SeluGradient(GradientContext& c) {
   return Status();
 }
 
+Status GeluGradient(GradientContext& c) {
+  c.set_grad(0, Binary(c.scope(), "_GeluGrad", c.grad(0), c.input(0)));
+  return Status();
+}
+
 Status SoftsignGradient(GradientContext& c) {
   c.set_grad(0, Binary(c.scope(), "SoftsignGrad", c.grad(0), c.input(0)));
   return Status();
@@ -229,6 +237,18 @@ void Define(OpRegistry* registry) {
                     .Attr(floats)
                     .Shape(UnchangedShape)
                     .Gradient(SoftsignGradient));
+  registry->Add(OpDef("_Gelu")
+                    .Input("features: T")
+                    .Output("activations: T")
+                    .Attr(floats)
+                    .Shape(UnchangedShape)
+                    .Gradient(GeluGradient));
+  registry->Add(OpDef("_GeluGrad")
+                    .Input("gradients: T")
+                    .Input("features: T")
+                    .Output("backprops: T")
+                    .Attr(floats)
+                    .Shape(MergeAllShape));
   registry->Add(OpDef("SeluGrad")
                     .Input("gradients: T")
                     .Input("outputs: T")

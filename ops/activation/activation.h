@@ -12,6 +12,9 @@ Output Elu(const Scope& scope, Output features);       // x > 0 ? x : exp(x) - 1
 Output Softplus(const Scope& scope, Output features);  // log(exp(x) + 1)
 Output Selu(const Scope& scope, Output features);      // 1.05 * (x > 0 ? x : 1.67 * (exp(x) - 1))
 Output Softsign(const Scope& scope, Output features);  // x / (|x| + 1)
+// x / 2 (1 + erf(x / sqrt 2)), as one op, of any type of float; its gradient is one, too, and has
+// none itself.
+Output Gelu(const Scope& scope, Output features);
 
 // Their gradients, TensorFlow's way: features may be the function's input or, for Relu and Relu6,
 // its output.

@@ -63,6 +63,7 @@ constexpr Activation kActivations[] = {
     ForFloats<EluGradFn>("EluGrad"),     ForFloats<SoftplusGradFn>("SoftplusGrad"),
     ForFloats<SeluFn>("Selu"),           ForFloats<SeluGradFn>("SeluGrad"),
     ForFloats<SoftsignFn>("Softsign"),   ForFloats<SoftsignGradFn>("SoftsignGrad"),
+    ForFloats<GeluFn>("_Gelu"),          ForFloats<GeluGradFn>("_GeluGrad"),
 };
 
 class ActivationKernel : public Kernel {

@@ -126,6 +126,8 @@ void RegisterCuda(KernelRegistry* registry) {
   AddUnary<T, SoftplusFn>(registry, "Softplus");              \
   AddUnary<T, SeluFn>(registry, "Selu");                      \
   AddUnary<T, SoftsignFn>(registry, "Softsign");              \
+  AddUnary<T, GeluFn>(registry, "_Gelu");                     \
+  AddGradient<T, GeluGradFn>(registry, "_GeluGrad");          \
   AddGradient<T, LeakyReluGradFn>(registry, "LeakyReluGrad"); \
   AddGradient<T, EluGradFn>(registry, "EluGrad");             \
   AddGradient<T, SeluGradFn>(registry, "SeluGrad");           \

@@ -50,10 +50,19 @@ struct SeluFn {
     return x < A(0) ? A(kSeluScale * kSeluAlpha) * std::expm1(x) : A(kSeluScale) * x;
   }
 };
+inline constexpr double kSqrtHalf = 0.70710678118654752440,
+                        kInverseSqrtTwoPi = 0.39894228040143267794;
 struct SoftsignFn {
   template <typename A>
   MG_HD A operator()(A x, float) const {
     return x / ((x < A(0) ? -x : x) + A(1));
+  }
+};
+
+struct GeluFn {
+  template <typename A>
+  MG_HD A operator()(A x, float) const {
+    return x * A(0.5) * (A(1) + std::erf(x * A(kSqrtHalf)));
   }
 };
 
@@ -93,6 +102,13 @@ struct SoftsignGradFn {
   MG_HD A operator()(A g, A x, float) const {
     const A one = (x < A(0) ? -x : x) + A(1);
     return g / (one * one);
+  }
+};
+struct GeluGradFn {
+  template <typename A>
+  MG_HD A operator()(A g, A x, float) const {
+    const A share = A(0.5) * (A(1) + std::erf(x * A(kSqrtHalf)));
+    return g * (share + x * A(kInverseSqrtTwoPi) * std::exp(A(-0.5) * x * x));
   }
 };
 struct SoftplusGradFn {

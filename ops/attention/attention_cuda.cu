@@ -10,6 +10,7 @@
 #include "ops/attention/cudnn_attention.h"
 #include "ops/attention/sizes.h"
 #include "ops/gpu/launch.h"
+#include "ops/gpu/vectors.h"
 
 namespace monograph::ops::attention {
 namespace {
@@ -154,7 +155,7 @@ struct ZerosBehind {
     const int64_t token = packs.Divide(i), sequence = tokens.Divide(token);
     const int64_t place = token - sequence * tokens.divisor(), length = lengths[sequence];
     if (whole ? length > 0 : place < length) return;
-    reinterpret_cast<ElementPack<T, kN>*>(data)[i] = {};
+    StorePack<T, kN>(data + i * kN, {});
   }
 };
 // REQUIRES: the size of heads is a multiple of 8, as cuDNN wants it, too.

@@ -297,11 +297,10 @@ int64_t Chunk(const Channels& l, RowChunks<Term, N, Finish>* body) {
 
 }  // namespace channel_sums
 
-// REQUIRES: kWidth channels beside each other may be loaded at once wherever l.channels is divided
-// by kWidth, if `wide`. Channels without elements have sums of 0.
+// SumPerChannel where channels are last: what never has them elsewhere needs no other kernels.
 template <int kWidth, typename Term, typename Finish>
-Status SumPerChannel(KernelContext& c, const Channels& l, bool wide, const Term& term,
-                     const Finish& finish) {
+Status SumPerColumn(KernelContext& c, const Channels& l, bool wide, const Term& term,
+                    const Finish& finish) {
   using namespace channel_sums;  // NOLINT(build/namespaces)
   if (l.channels == 0) return Status();
   const auto allocate = [&](DType type, int64_t count) {
@@ -323,11 +322,20 @@ Status SumPerChannel(KernelContext& c, const Channels& l, bool wide, const Term&
     }
     return ForBlocks(c, count * body.tiles, body);
   };
-  if (l.inner == 1) {
-    return wide && l.channels % kWidth == 0 ? rows(RowChunks<Term, kWidth, Finish>())
-                                            : rows(RowChunks<Term, 1, Finish>());
-  }
-  MG_ASSIGN_OR_RETURN(Tensor partial, allocate(DT_FLOAT, l.outer));
+  return wide && l.channels % kWidth == 0 ? rows(RowChunks<Term, kWidth, Finish>())
+                                          : rows(RowChunks<Term, 1, Finish>());
+}
+
+// REQUIRES: kWidth channels beside each other may be loaded at once wherever l.channels is divided
+// by kWidth, if `wide`. Channels without elements have sums of 0.
+template <int kWidth, typename Term, typename Finish>
+Status SumPerChannel(KernelContext& c, const Channels& l, bool wide, const Term& term,
+                     const Finish& finish) {
+  using namespace channel_sums;  // NOLINT(build/namespaces)
+  if (l.inner == 1) return SumPerColumn<kWidth>(c, l, wide, term, finish);
+  if (l.channels == 0) return Status();
+  MG_ASSIGN_OR_RETURN(Tensor partial, c.AllocateTemp(DT_FLOAT, Shape{std::max<int64_t>(l.outer, 1),
+                                                                     Term::kSums, l.channels}));
   float* const sums = partial.data<float>();
   MG_RETURN_IF_ERROR(
       ForBlocks(c, l.outer * l.channels, Planes<Term>{term, l.channels, l.inner, sums}));

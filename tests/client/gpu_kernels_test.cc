@@ -25,6 +25,7 @@
 #include "ops/constant/constant.h"
 #include "ops/conv/conv.h"
 #include "ops/elementwise/elementwise.h"
+#include "ops/layer_norm/layer_norm.h"
 #include "ops/loss/loss.h"
 #include "ops/matmul/matmul.h"
 #include "ops/pool/pool.h"
@@ -305,6 +306,17 @@ std::vector<Case> Cases() {
                          return SoftmaxCrossEntropyWithLogits(s, in[0], Softmax(s, in[1]));
                        },
                    .summands = 300});
+  cases.push_back({.name = "LayerNorm",
+                   .inputs = {{70, 768}, {768}, {768}},
+                   .build =
+                       [](const Scope& s, const Outputs& in) {
+                         return LayerNorm(s, in[0], Cast(s, in[1], DT_FLOAT),
+                                          Cast(s, in[2], DT_FLOAT));
+                       },
+                   .summands = 768});
+  cases.push_back({.name = "Gelu",
+                   .inputs = {{70, 24}},
+                   .build = [](const Scope& s, const Outputs& in) { return Gelu(s, in[0]); }});
   // cuDNN has two ways for the gradient.
   for (const bool deterministic : {false, true}) {
     for (const int64_t size : {64, 128}) {

@@ -57,6 +57,11 @@ TABLE = {
         Row(rf'Apply<({T16}, 8|float, 4), activation::ReluFn>', 1, 1, 4, True),
         Row(rf'ApplyGradient<({T16}, 8|float, 4), activation::ReluGradFn>', 2, 1, 4, True),
     ],
+    'layer_norm': [
+        Row(f'RowBlocks<layer_norm::Normalize<({T16}>, 8|float>, 4)>', 2, 1, 4, True),
+        Row(f'RowBlocks<layer_norm::Differentiate<({T16}>, 8|float>, 4)>', 4, 1, 4, True),
+        Row(f'RowChunks<layer_norm::Terms<({T16}>, 8|float>, 4),', 4, 0, 3, True),
+    ],
     'arithmetic': [
         Row(rf'AddNBody<({T16}|float)>', 2, 1, 4, True),
     ],

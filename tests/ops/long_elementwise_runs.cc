@@ -27,12 +27,12 @@ std::vector<LongRun> ElementwiseRuns() {
   AddUnary({"Abs", "Ceil", "Floor", "Inv", "IsFinite", "IsInf", "IsNan", "Neg", "Reciprocal",
             "Relu", "Relu6", "Rint", "Round", "Rsqrt", "Sign", "Softsign", "Sqrt", "Square"},
            DT_FLOAT, 6 * kRow, &runs);
-  AddUnary({"Acos",     "Acosh",     "Asin",     "Asinh",     "Atan",     "Atanh",
-            "BesselI0", "BesselI0e", "BesselI1", "BesselI1e", "BesselJ0", "BesselJ1",
-            "BesselK0", "BesselK0e", "BesselK1", "BesselK1e", "BesselY0", "BesselY1",
-            "Cos",      "Cosh",      "Digamma",  "Erf",       "Erfc",     "Erfinv",
-            "Expm1",    "Lgamma",    "Log",      "Log1p",     "Ndtri",    "Selu",
-            "Sigmoid",  "Sin",       "Sinh",     "Softplus",  "Tan",      "Tanh"},
+  AddUnary({"Acos",      "Acosh",     "Asin",      "Asinh",    "Atan",     "Atanh",    "BesselI0",
+            "BesselI0e", "BesselI1",  "BesselI1e", "BesselJ0", "BesselJ1", "BesselK0", "BesselK0e",
+            "BesselK1",  "BesselK1e", "BesselY0",  "BesselY1", "Cos",      "Cosh",     "Digamma",
+            "Erf",       "Erfc",      "Erfinv",    "Expm1",    "Lgamma",   "Log",      "Log1p",
+            "Ndtri",     "Selu",      "Sigmoid",   "Sin",      "Sinh",     "Softplus", "Tan",
+            "Tanh",      "_Gelu"},
            DT_FLOAT, 3 * kRow, &runs);
   AddUnary({"Invert", "PopulationCount"}, DT_INT32, 6 * kRow, &runs);
   AddUnary({"LogicalNot"}, DT_BOOL, 20 * kRow, &runs);
@@ -54,7 +54,8 @@ std::vector<LongRun> ElementwiseRuns() {
              "SqrtGrad",      "SquaredDifference",
              "Sub",           "TanhGrad",
              "TruncateMod",   "Xdivy",
-             "Xlog1py",       "Xlogy"},
+             "Xlog1py",       "Xlogy",
+             "_GeluGrad"},
             DT_FLOAT, 3 * kRow, &runs);
   AddBinary({"Igammac", "IgammaGradA", "Zeta"}, DT_FLOAT, kRow / 5, &runs);
   AddBinary({"BitwiseAnd", "BitwiseOr", "BitwiseXor", "LeftShift", "RightShift"}, DT_INT32,

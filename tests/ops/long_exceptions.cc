@@ -42,6 +42,7 @@ const std::vector<std::pair<const char*, Ops>>& Likenesses() {
       {"FusedBatchNormV3",
        {"FusedBatchNorm", "FusedBatchNormGrad", "FusedBatchNormGradV2", "_FusedBatchNormEx",
         "_FusedBatchNormGradEx"}},
+      {"LogSoftmax", {"_FusedLayerNorm", "_FusedLayerNormGrad"}},
       {"MatMul", {"_FusedMatMul"}},
       {"BatchMatMulV2", {"BatchMatMulV3", "_FusedAttention", "_FusedAttentionGrad"}},
       {"ConcatV2", {"Concat", "ParallelConcat"}},

@@ -70,6 +70,10 @@ const Reasons& WithoutGoldenCase() {
       {"PrintV2", "reads, writes or prints: tests/ops/reader_test"},
       {"_FusedAttention", "ours alone: tests/ops/attention_test"},
       {"_FusedAttentionGrad", "ours alone: tests/ops/attention_test"},
+      {"_FusedLayerNorm", "ours alone: tests/ops/layer_norm_test"},
+      {"_FusedLayerNormGrad", "ours alone: tests/ops/layer_norm_test"},
+      {"_Gelu", "ours alone: tests/ops/layer_norm_test"},
+      {"_GeluGrad", "ours alone: tests/ops/layer_norm_test"},
       {"_FusedMatMul", "against the separate ops: tests/ops/matmul_test"},
       {"_FusedConv2D", "against the separate ops: tests/ops/image_test"},
       {"_Conv2DBackprop", "against the separate ops: tests/ops/fuse_test"},
@@ -275,6 +279,7 @@ const Reasons& WithoutGradientCase() {
       {"FusedBatchNormV2", "takes no double: tests/ops/batch_norm_test"},
       {"FusedBatchNormV3", "takes no double: tests/ops/batch_norm_test"},
       {"_FusedAttention", "takes no double: tests/ops/attention_test"},
+      {"_FusedLayerNorm", "takes no double: tests/ops/layer_norm_test"},
       {"LRN", "takes no double: tests/ops/batch_norm_test"},
       {"SparseMatMul", "takes no double: tests/ops/batch_norm_test"},
       {"Switch", "its outputs are not both there: tests/client/control_flow_test"},
@@ -299,6 +304,8 @@ const Reasons& WithoutGradientCase() {
 const Reasons& WithoutGradient() {
   static const Reasons reasons = {
       {"_FusedAttentionGrad", "cuDNN has none: attention of plain ops has"},
+      {"_FusedLayerNormGrad", "normalisation of plain ops has"},
+      {"_GeluGrad", "that of plain ops has"},
       {"_FusedMatMul", "made by FuseOps after gradients"},
       {"_FusedConv2D", "made by FuseOps after gradients"},
       {"_Conv2DBackprop", "made by FuseOps after gradients"},

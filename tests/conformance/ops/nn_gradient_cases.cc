@@ -57,8 +57,8 @@ void AddProducts(std::vector<GradientCase>* cases) {
 }
 
 void AddActivations(std::vector<GradientCase>* cases) {
-  for (const char* op :
-       {"Relu", "LeakyRelu", "Elu", "Selu", "Softplus", "Softsign", "Softmax", "LogSoftmax"}) {
+  for (const char* op : {"Relu", "LeakyRelu", "Elu", "Selu", "Softplus", "Softsign", "Softmax",
+                         "LogSoftmax", "_Gelu"}) {
     cases->push_back(
         {op,
          [op](S s, In x) { return Outputs{OpBuilder(s, op).Input(x[0]).BuildOutput()}; },

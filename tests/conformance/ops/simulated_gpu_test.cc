@@ -1417,6 +1417,39 @@ TEST_F(SimulatedGpu, AttendsLikeTheCpuWhateverItsLibrariesRefuse) {
   }
 }
 
+TEST_F(SimulatedGpu, NormalizesRowsLikeTheCpu) {
+  int seed = 970;
+  for (const DType dtype : {DT_FLOAT, DT_HALF, DT_BFLOAT16}) {
+    SCOPED_TRACE(DTypeName(dtype));
+    // Packs and single elements; rows of few threads and of many; more blocks than one.
+    for (const Shape& shape : {Shape{40, 24}, Shape{3, 7, 13}, Shape{5, 2100}, Shape{0, 8}}) {
+      const int64_t width = shape[shape.rank() - 1];
+      const std::vector<Tensor> in = {Random(dtype, shape, ++seed),
+                                      Random(DT_FLOAT, {width}, ++seed),
+                                      Random(DT_FLOAT, {width}, ++seed)};
+      const Attrs attrs{{"T", dtype}, {"epsilon", 1e-3f}};
+      const double rounding = dtype == DT_FLOAT ? 40 * Unit(dtype) : 4 * Unit(dtype);
+      Compare("_FusedLayerNorm", in, attrs, rounding, rounding);
+      KernelRunner cpu(&Kernels());
+      const auto forward = testing::RunOp(cpu, Ops(), "_FusedLayerNorm", in, attrs);
+      ASSERT_TRUE(forward.ok()) << forward.status();
+      Compare("_FusedLayerNormGrad",
+              {Random(dtype, shape, ++seed), in[0], in[1], (*forward)[1], (*forward)[2]},
+              {{"T", dtype}}, rounding, 10 * rounding);
+    }
+    for (const int64_t n : {37, 64}) {
+      const Tensor x = Random(dtype, {n}, ++seed);
+      Compare("_Gelu", {x}, {{"T", dtype}}, 4 * Unit(dtype), 4 * Unit(dtype));
+      Compare("_GeluGrad", {Random(dtype, {n}, ++seed), x}, {{"T", dtype}}, 4 * Unit(dtype),
+              4 * Unit(dtype));
+    }
+  }
+  for (const Tensor& x : {Random(DT_DOUBLE, {37}, 1), Random(DT_DOUBLE, {64}, 2)}) {
+    Compare("_Gelu", {x}, {{"T", DT_DOUBLE}}, 1e-14, 1e-14);
+    Compare("_GeluGrad", {x, x}, {{"T", DT_DOUBLE}}, 1e-14, 1e-14);
+  }
+}
+
 TEST_F(SimulatedGpu, PoolsVectorsOfChannelsLikeTheCpu) {
   int seed = 1000;
   for (const DType dtype : kFloats) {
