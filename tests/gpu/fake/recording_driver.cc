@@ -186,6 +186,20 @@ void RecordingDriver::Tick(Queue queue) {
   ++clock[index];
 }
 
+uint64_t RecordingDriver::Now(Queue queue) const {
+  const auto index = static_cast<size_t>(base_) + static_cast<size_t>(queue);
+  const Clock& clock = world_->clocks[index];
+  return index < clock.size() ? clock[index] : 0;
+}
+
+// Whether what `other` had done at `time` comes before what is issued to `queue` next.
+bool RecordingDriver::Knows(Queue queue, Queue other, uint64_t time) const {
+  const Clock& clock = world_->clocks[static_cast<size_t>(base_) + static_cast<size_t>(queue)];
+  const auto index = static_cast<size_t>(base_) + static_cast<size_t>(other);
+  return world_->Before({index, time, {}}, clock) ||
+         world_->Before({index, time, {}}, world_->host) || time == 0;
+}
+
 void RecordingDriver::Touch(Queue queue, std::string_view who, const void* data, size_t bytes,
                             bool write) {
   if (bytes == 0 || !world_->Watched(static_cast<const char*>(data))) return;
@@ -383,7 +397,10 @@ Status RecordingDriver::Launch(GraphId id) {
     ++counts_.launches;
     counts_.joint_launches += graph.members ? 1 : 0;
     steps = &graph.steps;
+    if (graph.members && !Knows(Queue::kCompute, Queue::kMembers, Now(Queue::kMembers)))
+      world_->races.push_back("a graph with exchanges is launched beside what is on kMembers");
     for (const auto& step : *steps) Issue(Queue::kCompute, step.who, step.reads, step.writes);
+    if (graph.members) last_joint_ = Now(Queue::kCompute);
   }
   if (!again) return Status();
   for (const auto& step : *steps) MG_RETURN_IF_ERROR(step.again());
@@ -538,6 +555,9 @@ class RecordingCommunicator : public Communicator {
       return Internal("an exchange on a communicator that is not ready");
     if (driver_.refuse_exchange_ >= 0 && driver_.refuse_exchange_-- == 0)
       return Unavailable("a member's card is gone");
+    if (!driver_.Captures(Queue::kMembers) &&
+        !driver_.Knows(Queue::kMembers, Queue::kCompute, driver_.last_joint_))
+      driver_.world_->races.push_back("an exchange is begun beside a graph with exchanges");
     if (static_cast<int>(meeting_.told.size()) < size_)
       driver_.world_->races.push_back("an exchange before the last member has joined");
     if (driver_.hung_) driver_.stuck_.insert(this);

@@ -131,6 +131,8 @@ class RecordingDriver : public StreamDriver, private Communicators {
   void Issue(Queue queue, std::string_view who, std::span<const MemoryAccess> reads,
              std::span<const MemoryAccess> writes);
   bool Captures(Queue queue) const;
+  uint64_t Now(Queue queue) const;
+  bool Knows(Queue queue, Queue other, uint64_t time) const;
   Status Broken(Call call = Call::kNone);
   void TakeBack(Graph* graph);
 
@@ -143,6 +145,7 @@ class RecordingDriver : public StreamDriver, private Communicators {
   std::map<GraphId, std::unique_ptr<Graph>> graphs_;
   std::vector<std::function<void()>> pending_;  // copies to the host behind which no event is
   Graph* capturing_ = nullptr;
+  uint64_t last_joint_ = 0;  // when a graph with exchanges was launched, of kCompute's clock
   EventId last_event_ = 0;
   GraphId last_graph_ = 0;
   Counts counts_;
