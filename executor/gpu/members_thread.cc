@@ -276,8 +276,7 @@ Status GpuMembers::IssueJoint(MemberOperation& op) {
   device_.Post(op.task);
   // The launching thread sees for itself that the step is aborted. Once stopped it is gone.
   MutexLock lock(mutex_);
-  changed_.Wait(mutex_,
-                [&]() MG_REQUIRES(mutex_) { return op.issued.has_value() || stopped_; });
+  changed_.Wait(mutex_, [&]() MG_REQUIRES(mutex_) { return op.issued.has_value() || stopped_; });
   return op.issued.value_or(Cancelled("the step was aborted").AsDerived());
 }
 
