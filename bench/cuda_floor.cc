@@ -5,12 +5,15 @@
 #include <filesystem>
 #include <system_error>
 
+#include "tests/gpu/beside_plugin.h"
+
 namespace monograph::bench {
 
 CudaFloors* OpenCudaFloors(std::string* why) {
   std::error_code error;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
-  const auto path = program.parent_path() / "../lib/monograph/libmonograph_gpu_floor.so";
+  const std::string path =
+      testing::BesidePlugin(program.parent_path() / "../lib/monograph/libmonograph_gpu_floor.so");
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     *why = dlerror();

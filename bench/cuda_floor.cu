@@ -14,6 +14,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -196,7 +197,14 @@ class Floor : public CudaFloor {
     return true;
   }
   void Refuse(NodeId id) {
-    refused_ += (refused_.empty() ? "" : "; ") + std::string(graph_.name(id)) + " (" + why_ + ")";
+    auto& [count, first] = refusals_[why_];
+    if (++count == 1) first = graph_.name(id);
+    refused_.clear();
+    for (const auto& [why, nodes] : refusals_) {
+      refused_ += (refused_.empty() ? "" : "; ") + nodes.second +
+                  (nodes.first == 1 ? "" : " and " + std::to_string(nodes.first - 1) + " more") +
+                  " (" + why + ")";
+    }
   }
   // Some of cuDNN's calls know no bfloat16: half moves as many bytes.
   void KeepAs(NodeId id, DType dtype, const std::function<Call(cudnnDataType_t)>& make) {
@@ -434,7 +442,8 @@ class Floor : public CudaFloor {
   std::map<std::tuple<int, DType, ops::conv::Geometry::Key>, std::shared_ptr<ops::cudnn::Plan>>
       plans_;
   std::vector<Call> calls_;
-  std::string why_;  // of what was refused last
+  std::string why_;                                              // of what was refused last
+  std::map<std::string, std::pair<int, std::string>> refusals_;  // by reason: nodes, the first
   std::string refused_;
 };
 

@@ -26,7 +26,8 @@ class CudaFloor {
   virtual double Step() = 0;
   // How many calls it makes.
   virtual int calls() const = 0;
-  // Nodes that should have a call and that the library refuses: "conv1 (why); ...".
+  // Nodes that should have a call and that the library refuses, by reason: "conv1 and 2 more (why);
+  // ...".
   virtual const std::string& refused() const = 0;
 };
 

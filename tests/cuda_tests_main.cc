@@ -6,8 +6,10 @@
 #include <cstdio>
 #include <string>
 
+#include "tests/gpu/beside_plugin.h"
+
 int main(int argc, char** argv) {
-  if (dlopen(MG_CUDA_TESTS, RTLD_NOW) == nullptr) {
+  if (dlopen(monograph::testing::BesidePlugin(MG_CUDA_TESTS).c_str(), RTLD_NOW) == nullptr) {
     const std::string why = dlerror();
     std::printf("[  SKIPPED ] all tests: %s\n", why.c_str());
     // Anything else that is missing is a fault.

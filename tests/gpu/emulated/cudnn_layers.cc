@@ -105,6 +105,17 @@ bool NormFits(cudnnBatchNormMode_t mode, const Image& x, const Image& vector, do
          vector.dims == std::array<int, 4>{1, x.dims[1], 1, 1} && epsilon >= CUDNN_BN_MIN_EPSILON;
 }
 
+// ---- activations ----
+
+bool IsRelu(cudnnActivationDescriptor_t activation) {
+  cudnnActivationMode_t mode{};
+  cudnnNanPropagation_t nan{};
+  double coefficient = 0;
+  return REAL(cudnnGetActivationDescriptor)(activation, &mode, &nan, &coefficient) ==
+             CUDNN_STATUS_SUCCESS &&
+         mode == CUDNN_ACTIVATION_RELU && nan == CUDNN_PROPAGATE_NAN;
+}
+
 }  // namespace
 
 extern "C" {
@@ -249,15 +260,16 @@ cudnnStatus_t cudnnBatchNormalizationForwardTraining(
     cudnnHandle_t handle, cudnnBatchNormMode_t mode, const void* alpha, const void* beta,
     const cudnnTensorDescriptor_t x_descriptor, const void* x,
     const cudnnTensorDescriptor_t y_descriptor, void* y,
-    const cudnnTensorDescriptor_t vector_descriptor, const void* scale, const void* offset, double,
-    void* running_mean, void* running_variance, double epsilon, void* mean, void* inverse) {
+    const cudnnTensorDescriptor_t vector_descriptor, const void* scale, const void* offset,
+    double share, void* running_mean, void* running_variance, double epsilon, void* mean,
+    void* inverse) {
   const Image image(x_descriptor);
   if (!NormFits(mode, image, Image(vector_descriptor), epsilon) ||
       !(Image(y_descriptor) == image) || !AllThere({x, y, scale, offset}) || x == y ||
       (running_mean == nullptr) != (running_variance == nullptr) ||
       (mean == nullptr) != (inverse == nullptr))
     return CUDNN_STATUS_BAD_PARAM;
-  if (!Is(alpha, 1) || !Is(beta, 0) || running_mean != nullptr || mean == nullptr)
+  if (!Is(alpha, 1) || !Is(beta, 0) || share != 1 || mean == nullptr)
     return CUDNN_STATUS_NOT_SUPPORTED;
   return Enqueue(handle, "cudnnBatchNormalizationForwardTraining", [=] {
     const DType type = image.dtype();
@@ -276,6 +288,10 @@ cudnnStatus_t cudnnBatchNormalizationForwardTraining(
       const double factor = 1 / std::sqrt(squares / count + epsilon);
       emulated::Store(DT_FLOAT, mean, c, middle);
       emulated::Store(DT_FLOAT, inverse, c, factor);
+      if (running_mean != nullptr) {  // of which this batch is all
+        emulated::Store(DT_FLOAT, running_mean, c, middle);
+        emulated::Store(DT_FLOAT, running_variance, c, squares / (count - 1));
+      }
       const double by = factor * emulated::Load(DT_FLOAT, scale, c),
                    plus = emulated::Load(DT_FLOAT, offset, c);
       image.ForPixels([&](int64_t n, int64_t h, int64_t w) {
@@ -324,6 +340,58 @@ cudnnStatus_t cudnnBatchNormalizationBackward(
             by * (emulated::Load(type, dy, i) - sum / count - normal(i) * products / count));
       });
     }
+  });
+}
+
+cudnnStatus_t cudnnCreateActivationDescriptor(cudnnActivationDescriptor_t* made) {
+  return REAL(cudnnCreateActivationDescriptor)(made);
+}
+cudnnStatus_t cudnnSetActivationDescriptor(cudnnActivationDescriptor_t descriptor,
+                                           cudnnActivationMode_t mode, cudnnNanPropagation_t nan,
+                                           double coefficient) {
+  return REAL(cudnnSetActivationDescriptor)(descriptor, mode, nan, coefficient);
+}
+
+cudnnStatus_t cudnnActivationForward(cudnnHandle_t handle, cudnnActivationDescriptor_t activation,
+                                     const void* alpha, const cudnnTensorDescriptor_t x_descriptor,
+                                     const void* x, const void* beta,
+                                     const cudnnTensorDescriptor_t y_descriptor, void* y) {
+  const Image image(x_descriptor);
+  if (!image.known() || !(Image(y_descriptor) == image) || !AllThere({x, y}))
+    return CUDNN_STATUS_BAD_PARAM;
+  if (!Is(alpha, 1) || !Is(beta, 0) || !IsRelu(activation)) return CUDNN_STATUS_NOT_SUPPORTED;
+  return Enqueue(handle, "cudnnActivationForward", [=] {
+    const DType type = image.dtype();
+    image.ForPixels([&](int64_t n, int64_t h, int64_t w) {
+      for (int64_t c = 0; c < image.dims[1]; ++c) {
+        const int64_t i = image.at(n, c, h, w);
+        const double value = emulated::Load(type, x, i);
+        emulated::Store(type, y, i, value < 0 ? 0 : value);
+      }
+    });
+  });
+}
+
+cudnnStatus_t cudnnActivationBackward(cudnnHandle_t handle, cudnnActivationDescriptor_t activation,
+                                      const void* alpha, const cudnnTensorDescriptor_t y_descriptor,
+                                      const void* y, const cudnnTensorDescriptor_t dy_descriptor,
+                                      const void* dy, const cudnnTensorDescriptor_t x_descriptor,
+                                      const void* x, const void* beta,
+                                      const cudnnTensorDescriptor_t dx_descriptor, void* dx) {
+  const Image image(x_descriptor);
+  if (!image.known() || !(Image(y_descriptor) == image) || !(Image(dy_descriptor) == image) ||
+      !(Image(dx_descriptor) == image) || !AllThere({y, dy, x, dx}))
+    return CUDNN_STATUS_BAD_PARAM;
+  if (!Is(alpha, 1) || !Is(beta, 0) || !IsRelu(activation)) return CUDNN_STATUS_NOT_SUPPORTED;
+  return Enqueue(handle, "cudnnActivationBackward", [=] {
+    const DType type = image.dtype();
+    image.ForPixels([&](int64_t n, int64_t h, int64_t w) {
+      for (int64_t c = 0; c < image.dims[1]; ++c) {
+        const int64_t i = image.at(n, c, h, w);
+        emulated::Store(type, dx, i,
+                        emulated::Load(type, x, i) > 0 ? emulated::Load(type, dy, i) : 0);
+      }
+    });
   });
 }
 

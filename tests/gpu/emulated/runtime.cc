@@ -752,6 +752,7 @@ cudaError_t cudaFree(void* data) { return Release(data, false, "cudaFree"); }
 cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned) {
   return Take(data, bytes, -1, "cudaHostAlloc");
 }
+cudaError_t cudaMallocHost(void** data, size_t bytes) { return cudaHostAlloc(data, bytes, 0); }
 cudaError_t cudaFreeHost(void* data) { return Release(data, true, "cudaFreeHost"); }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
