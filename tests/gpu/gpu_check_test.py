@@ -181,6 +181,60 @@ class GpuCheck(unittest.TestCase):
         for part in ('## Tests for GPUs', '## Bits of weights', '## Training steps', '## compute-sanitizer', 'No torch'):
             self.assertEqual(report.count(part), 1, report)
 
+    def test_what_is_printed_last_is_short_and_counts_items(self):
+        self.programs({f'failing_{i}_test': f'printf "%05000d\\n" 1; {lists("exit 3")}' for i in range(11)})
+        ran = subprocess.run(self.command('--part=tests'), env=self.environment, capture_output=True, text=True, timeout=100)
+        self.assertEqual(ran.returncode, 1, ran.stderr)
+        self.assertLess(len(ran.stdout), 11000, ran.stdout)
+        self.assertIn('== gpu_check: tests: 34 items', ran.stdout)
+        summary = ran.stdout[ran.stdout.index('== gpu_check: tests: 34 items'):]
+        self.assertIn(': 12 ok, 22 failed, 0 cut off, 0 not run\n', summary)  # monograph devices, and each list of tests
+        self.assertIn('... and 2 more in the report\n', summary)
+        self.assertLess(max(map(len, self.out.read_text().splitlines())), 1000)
+
+    def test_of_tests_that_run_alone_those_that_fail_are_named_and_the_others_counted(self):
+        self.programs({'lost_test': f"""
+case $1 in
+  --gtest_list_tests) printf 'Suite.\\n'; printf '  Test%s\\n' $(seq 100 160) ;;
+  --gtest_filter=Suite.Test1[0-3]*) ;;
+  --gtest_filter=*) exit 3 ;;
+  *) echo '[       OK ] Suite.Test100 (0 ms)'; echo '[  FAILED  ] Suite.Test101 (0 ms)'; kill -9 $$ ;;
+esac"""})
+        report = self.check('--part=tests', code=1)
+        for line in ('- Suite.Test101: passes alone\n', '- 38 that did not come to run there: pass alone\n', '- Suite.Test140: failed (exit 3)\n',
+                     '- Suite.Test159: failed (exit 3)\n', '- 1: not run alone, after 20 that failed\n'):
+            self.assertIn(line, report)
+        for name in ('Suite.Test100', 'Suite.Test102', 'Suite.Test160'):
+            self.assertNotIn(name, report)
+
+    def test_a_report_that_cannot_be_written_is_named_and_the_rest_runs(self):
+        self.out = self.folder / 'reports' / 'report.md'
+        self.programs({
+            'full_test': f'rm -rf {self.out.parent}; touch {self.out.parent}; {GOOD}',  # as a disk that is full
+            'good_test': GOOD,
+            'freeing_test': f'rm {self.out.parent}; mkdir {self.out.parent}; {GOOD}',
+        })
+        report = self.check('--part=tests', code=1)
+        self.assertIn('- the report could not be written before good_test: ', report)
+        for name in ('full_test', 'good_test', 'freeing_test'):
+            self.assertIn(f'| {name} | ok | 1 |', report)
+        self.programs({'full_test': f'rm -rf {self.out.parent}; touch {self.out.parent}; {GOOD}', 'good_test': GOOD})
+        ran = subprocess.run(self.command('--part=tests'), env=self.environment, capture_output=True, text=True, timeout=100)
+        self.assertEqual(ran.returncode, 1, ran.stderr)
+        self.assertIn('| good_test | ok | 1 |', ran.stdout)  # where it was not written, it is read here
+
+    def test_output_without_end_is_cut_and_flags_of_training_are_passed_on(self):
+        self.stub(self.bundle / 'bin' / 'mnist_replica', PROGRAMS['mnist_replica'] + '\necho "flags: $*"; yes | head -c 9000000')
+        self.assertNotIn('What failed', self.check('--part=bits', '--train=--batch_size=2', '--train', '--fc=16', code=0))
+        with tarfile.open(self.folder / 'report.logs.tar.gz') as archive:
+            log = archive.extractfile('logs/training_in_float_with_CUDA_graphs.log').read()
+            items = archive.extractfile('logs/items.txt').read().decode().splitlines()
+        self.assertRegex(log[:400].decode(), r'flags: .*--batch_size=2 --fc=16')
+        self.assertIn(b'... (cut) ...', log)
+        self.assertLess(len(log), 3 << 20)
+        self.assertEqual([line.rsplit('\t', 1)[0] for line in items[:2]], ['monograph devices\tok', 'training in float with CUDA graphs\tok'])
+        self.assertEqual(len(items), 9)
+
     def test_an_earlier_report_is_read_before_anything_is_run(self):
         self.out.write_text('what was there\n')
         self.stub(self.bundle / 'bin' / 'monograph', f'rm -f {self.out}; echo "/device:GPU:0  Stub"')
@@ -203,7 +257,7 @@ class GpuCheck(unittest.TestCase):
         self.environment.update(PYTHONPATH=str(packages), LD_LIBRARY_PATH='/saved')
         report = self.check('--part=torch', code=0)
         self.assertIn('against torch 2.0', report)
-        self.assertRegex(report, 'libraries: /.+:/saved\n')
+        self.assertRegex(report, 'libraries: /saved:/.+\n')  # what is named goes before what is found
         self.assertEqual(report.count('libraries: '), 2, 'the steps that are not deterministic')
 
     def test_libraries_in_the_drivers_folder_are_found(self):
