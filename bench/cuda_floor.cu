@@ -184,6 +184,10 @@ class Floor : public CudaFloor {
     if (graph_.is(id, "Relu") || graph_.is(id, "ReluGrad")) return AddRelu(id);
     if (graph_.is(id, "MaxPool") || graph_.is(id, "MaxPoolGrad")) return AddPool(id);
     if (graph_.is(id, "Softmax")) return AddSoftmax(id);
+    if (graph_.is(id, "_FusedAttention") || graph_.is(id, "_FusedAttentionGrad")) {
+      why_ = "the reference has no attention";
+      Refuse(id);
+    }
   }
 
   using Call = std::function<Status()>;
