@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "client/registries.h"
@@ -15,7 +16,6 @@
 #include "tools/flags.h"
 #include "train/hooks.h"
 #include "train/saver.h"
-#include "train/saver/folder_lock.h"
 #include "train/summary_writer.h"
 #include "train/trainer.h"
 
@@ -72,10 +72,8 @@ class TrainDir : public TrainHook {
       variables.push_back({.name = shared.empty() ? std::string(graph->name(node)) : shared,
                            .handle = Output{graph, {node, 0}}});
     }
-    MG_ASSIGN_OR_RETURN(auto lock, FolderLock::Take(settings.train_dir));
     const Scope root(graph);
-    auto made =
-        std::shared_ptr<TrainDir>(new TrainDir(settings, Saver(root, variables), std::move(lock)));
+    std::shared_ptr<TrainDir> made(new TrainDir(settings, Saver(root, variables)));
     MG_RETURN_IF_ERROR(root.status());
     return made;
   }
@@ -91,7 +89,6 @@ class TrainDir : public TrainHook {
                                                               : Status();
   }
   Status Save(Session* session, int64_t global_step) {
-    MG_RETURN_IF_ERROR(lock_->Check());
     MG_ASSIGN_OR_RETURN(const std::string path,
                         saver_.Save(session, settings_.train_dir + "/model.ckpt", global_step));
     Say("Saved " + path);
@@ -99,16 +96,14 @@ class TrainDir : public TrainHook {
   }
 
  private:
-  TrainDir(const CnnSettings& settings, Saver saver, std::unique_ptr<FolderLock> lock)
+  TrainDir(const CnnSettings& settings, Saver saver)
       : settings_(settings),
         saver_(std::move(saver)),
-        lock_(std::move(lock)),
         timer_({.steps = settings.save_model_steps}) {}
   static void Say(const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); }
 
   const CnnSettings& settings_;
   Saver saver_;
-  const std::unique_ptr<FolderLock> lock_;
   HookTimer timer_;
   bool begun_ = false;
 };

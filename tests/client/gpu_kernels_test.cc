@@ -325,20 +325,20 @@ std::vector<Case> Cases() {
                                                   {", causal", false, true},
                                                   {", lengths, causal", true, true}}) {
         const Shape rows{3, 20, 2, size}, columns{3, 24, 2, size};
-        cases.push_back(
-            {.name = "Attention, heads of " + std::to_string(size) + mask +
-                     (deterministic ? ", deterministic" : ""),
-             .inputs = {rows, columns, columns},
-             .build =
-                 [has_lengths = lengths, is_causal = causal](const Scope& s, const Outputs& in) {
-                   AttentionMask seen{.causal = is_causal};
-                   if (has_lengths) seen.lengths = Const<int32_t>(s, {7, 0, 24});
-                   return Attention(s, in[0], in[1], in[2], 0.125f, seen);
-                 },
-             .dtypes =
-                 size == 64 ? std::vector<DType>{DT_FLOAT, DT_HALF} : std::vector{DT_BFLOAT16},
-             .summands = size,
-             .deterministic = deterministic});
+        const bool has_lengths = lengths, is_causal = causal;
+        cases.push_back({.name = "Attention, heads of " + std::to_string(size) + mask +
+                                 (deterministic ? ", deterministic" : ""),
+                         .inputs = {rows, columns, columns},
+                         .build =
+                             [=](const Scope& s, const Outputs& in) {
+                               AttentionMask seen{.causal = is_causal};
+                               if (has_lengths) seen.lengths = Const<int32_t>(s, {7, 0, 24});
+                               return Attention(s, in[0], in[1], in[2], 0.125f, seen);
+                             },
+                         .dtypes = size == 64 ? std::vector<DType>{DT_FLOAT, DT_HALF}
+                                              : std::vector{DT_BFLOAT16},
+                         .summands = size,
+                         .deterministic = deterministic});
       }
     }
   }

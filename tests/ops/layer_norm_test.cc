@@ -1,4 +1,5 @@
 // Layer normalisation, GELU and their gradients, against what their formulas say in double.
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <utility>
