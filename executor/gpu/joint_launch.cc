@@ -129,7 +129,7 @@ Result<bool> JointLaunch::AllHaveCaptured(bool captured) {
 }
 
 Status JointLaunch::Enqueue(JointCollective& collective, KernelContext& context, Allocator* memory,
-                            const std::string* owner, bool capturing, std::vector<Tensor>* outputs,
+                            const std::string* owner, std::vector<Tensor>* outputs,
                             std::vector<Buffer>* held) {
   MemberOperation& op = *operation_;
   CollectiveRequest filled;
@@ -139,7 +139,6 @@ Status JointLaunch::Enqueue(JointCollective& collective, KernelContext& context,
   op.merge = &collective.merge;
   op.owner = owner;
   op.memory = memory;
-  op.capturing = capturing;
   Status status = Follow(Queue::kMembers, Queue::kCompute, fork_);
   if (status.ok()) status = members_->Reduce(op);
   for (const Tensor& input : op.inputs) held->push_back(input.buffer());

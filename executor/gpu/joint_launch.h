@@ -76,8 +76,7 @@ class JointLaunch {
   // Enqueues a collective, behind what is on kCompute. `context` has its inputs; `memory` is that
   // of kCompute. What is put into `held` stays in use until LeaveRange.
   Status Enqueue(JointCollective& collective, KernelContext& context, Allocator* memory,
-                 const std::string* owner, bool capturing, std::vector<Tensor>* outputs,
-                 std::vector<Buffer>* held);
+                 const std::string* owner, std::vector<Tensor>* outputs, std::vector<Buffer>* held);
   // kCompute waits for the collectives. In a capture, too.
   Status LeaveRange();
   // Ends what is under way if `status` is a failure; memory of kMembers may be freed behind

@@ -56,7 +56,6 @@ struct MemberOperation : Arrival, std::enable_shared_from_this<MemberOperation> 
   LaunchTask* task = nullptr;
   bool captures = false;
   Allocator* memory = nullptr;
-  bool capturing = false;
 
   // Guarded by the members' mutex.
   State state = State::kRollCall;

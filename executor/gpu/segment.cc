@@ -5,7 +5,8 @@
 // runs that cannot replay it, and holds the same tensors as a graph would, so that both take the
 // same memory. A graph that cannot be captured or launched is no error: a warning says why, and its
 // nodes are launched one by one. What they do to variables on the host while they are captured is
-// taken back before that, since nothing of it has run on the device.
+// taken back before that, since nothing of it has run on the device. A range with joint collectives
+// goes the way that all members go (RunJointRange).
 #include "executor/gpu/segment.h"
 
 #include <algorithm>
@@ -125,7 +126,7 @@ class SegmentImpl : public Segment {
   Status Capture(KernelContext& outer, const SegmentRange& range, CapturedRange* captured);
   bool HoldsAll(const CapturedRange& captured, int32_t first_block) const;
   Status LaunchFirst(KernelContext& outer, const SegmentRange& range, CapturedRange* captured);
-  Status Record(KernelContext& outer, const SegmentRange& range, CapturedRange* captured);
+  Status CaptureItems(KernelContext& outer, const SegmentRange& range, CapturedRange* captured);
   Status Replay(KernelContext& outer, const SegmentRange& range, CapturedRange* captured);
   Status Leave(KernelContext& outer, const SegmentRange& range, CapturedRange* captured, bool fill);
 
@@ -152,8 +153,7 @@ class SegmentImpl : public Segment {
   // so that all take the same memory.
   std::vector<Tensor> held_, entered_;
   CapturedRange once_;
-  JointLaunch* joint_ = nullptr;  // of this run
-  bool capturing_ = false;
+  JointLaunch* joint_ = nullptr;   // of this run
   bool falls_back_ = false;        // a capture that failed, to launches node by node
   std::vector<Buffer> exchanged_;  // what the collectives of this range read and write
   NodeObserver observer_;
@@ -497,7 +497,7 @@ Status SegmentImpl::RunCollective(KernelContext& outer, const SegmentItem& item)
                    item.host_inputs.get(), item.host_outputs.get());
   std::vector<Tensor> outputs;
   const Status status = joint_->Enqueue(*item.collective, context, device_.allocator(), item.owner,
-                                        capturing_, &outputs, &exchanged_);
+                                        &outputs, &exchanged_);
   for (const Tensor& output : outputs) exchanged_.push_back(output.buffer());
   if (!status.ok()) return Fail(item, status);
   std::ranges::move(outputs, outputs_.begin());
@@ -686,7 +686,7 @@ Status SegmentImpl::LaunchFirst(KernelContext& outer, const SegmentRange& range,
                                 CapturedRange* captured) {
   StreamDriver& driver = device_.driver();
   falls_back_ = !range.joint;
-  const Status status = Record(outer, range, captured);
+  const Status status = CaptureItems(outer, range, captured);
   if (range.joint) {
     // The step's abort tells the others.
     if (const Status failed = device_.Check(status); !failed.ok() && !joint_->usable())
@@ -701,13 +701,11 @@ Status SegmentImpl::LaunchFirst(KernelContext& outer, const SegmentRange& range,
   return captured->Launch(driver);
 }
 
-Status SegmentImpl::Record(KernelContext& outer, const SegmentRange& range,
-                           CapturedRange* captured) {
+Status SegmentImpl::CaptureItems(KernelContext& outer, const SegmentRange& range,
+                                 CapturedRange* captured) {
   StreamDriver& driver = device_.driver();
   MG_RETURN_IF_ERROR(driver.BeginCapture());
-  capturing_ = true;
   const Status issued = RunItems(outer, range, captured, nullptr);
-  capturing_ = false;
   const Result<GraphId> graph = driver.EndCapture();
   if (graph.ok() && range.joint) {
     captured->joint = std::make_shared<JointGraph>(driver_, *graph);
