@@ -49,6 +49,7 @@ int Main(int argc, char** argv) {
   std::optional<int> task;
   std::chrono::milliseconds drain{10000};
   bool key_stdin = false, with_parent = false, with_stdin = false, say_ready = false;
+  bool count_gpus = false;
   flags.Section("Cluster");
   cluster_flags.AddNamesTo(&flags);
   flags.Add("job", &job, "job of this daemon");
@@ -84,8 +85,15 @@ int Main(int argc, char** argv) {
   flags.Add("exit_on_stdin_end", &with_stdin,
             "end when standard input ends (for daemons that were started over ssh)");
   flags.Add("say_ready", &say_ready, "print a line on standard output once clients are served");
+  flags.Add("count_gpus", &count_gpus, "print the number of GPUs of this machine, and end");
   flags.SharesEnvironment(&with_parent);
   if (std::optional<int> exit = flags.Parse(argc, argv)) return *exit;
+  if (count_gpus) {
+    const Result<std::vector<GpuInfo>> gpus = ListGpus();
+    if (!gpus.ok()) return flags.Exit(gpus.status());
+    std::printf("%zu\n", gpus->size());
+    return 0;
+  }
   if (with_parent) prctl(PR_SET_PDEATHSIG, SIGTERM);
   EndSignals signals;
   PreferToBeKilled();  // it has the memory, and can be started again

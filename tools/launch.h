@@ -22,10 +22,12 @@ enum class LaunchClients {
 struct LaunchOptions {
   // None: 1, or 0 if the command says --variable_update=replicated or central, which need no ps.
   std::optional<int> ps = {};
-  std::optional<int> workers = {};  // on this machine; none: 2
+  // On this machine. None: one for each GPU or, if the command says --num_gpus=N, for each N;
+  // without GPUs 2.
+  std::optional<int> workers = {};
   LaunchClients clients = LaunchClients::kAuto;
-  // "host1:2,host2": two workers on host1, one on host2, ps on the first, started over ssh; empty:
-  // all on this machine, on free ports.
+  // "host1:2,host2": two workers on host1, on host2 one for each of its GPUs (as above; without
+  // GPUs one), ps on the first, started over ssh; empty: all on this machine, on free ports.
   std::string hosts;
   int base_port = 2222;                                // on other machines
   std::string executor;                                // path of monograph-executor on this machine

@@ -80,14 +80,17 @@ int RunLaunch(const Arguments& arguments) {
             "number of parameter servers; default: 1, or 0 if the program is told "
             "--variable_update=replicated or central",
             Flags::kSmallest, Flags::kMostThreads);
-  flags.Add("workers", &options.workers, "number of workers on this machine; default: 2",
-            Flags::kSmallest, Flags::kMostThreads);
+  flags.Add(
+      "workers", &options.workers,
+      "number of workers on this machine; default: one for each GPU or, if the program is told "
+      "--num_gpus=N, for each N; 2 without GPUs",
+      Flags::kSmallest, Flags::kMostThreads);
   flags.AddChoice("clients", &clients, {"auto", "one", "per_worker"},
                   "copies of the program: one, or one per worker; auto: per worker if it is "
                   "between-graph or hybrid");
   flags.Add("hosts,-H", &options.hosts,
-            "other machines, reached by ssh: HOST[:WORKERS],...; parameter servers are on the "
-            "first");
+            "other machines, reached by ssh: HOST[:WORKERS],...; without a number as many as "
+            "--workers would be there, or one; parameter servers are on the first");
   flags.Add("trusted_network", &options.trusted_network,
             "networks, such as 10.0.0.0/24, in which tasks of different machines use UCX's TCP; "
             "whoever is in them can end every task, and read and change its tensors");

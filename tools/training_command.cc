@@ -1,5 +1,6 @@
 #include "tools/training_command.h"
 
+#include <charconv>
 #include <filesystem>
 
 namespace monograph {
@@ -29,6 +30,8 @@ TrainingCommand TrainingCommand::Read(const std::vector<std::string>& words) {
                           .replicas_per_worker = FlagIn(words, "--replicas_per_worker"),
                           .async = HasSwitch(words, "--async"),
                           .sync = HasSwitch(words, "--sync")};
+  const std::string num_gpus = FlagIn(words, "--num_gpus");
+  std::from_chars(num_gpus.data(), num_gpus.data() + num_gpus.size(), command.num_gpus);
   const std::string program = std::filesystem::path(words[0]).filename();
   for (const char* replication : {"between_graph", "hybrid"}) {
     if (command.replication.empty() && program.ends_with(std::string("_") + replication))

@@ -14,6 +14,7 @@ struct TrainingCommand {
   std::string replication;
   std::string variable_update;      // --variable_update, or empty
   std::string replicas_per_worker;  // --replicas_per_worker, or empty
+  int num_gpus = 0;                 // --num_gpus, or 0
   bool async = false, sync = false;
 
   // The last of several equal flags counts; FLAG=X and FLAG X are the same. The first word is the

@@ -438,6 +438,25 @@ TEST(Launch, WhoSaysNoNumbersGetsAPsAndTwoWorkersAndIsToldSo) {
   EXPECT_EQ(both.said, "");
 }
 
+// Executors that say that their machine has four GPUs.
+TEST(Launch, WhoSaysNoNumberOfWorkersGetsOneForEachGpuOrForAsManyAsTheProgramWants) {
+  const TemporaryFolder folder;
+  const std::string executor = folder.File("executor");
+  std::ofstream(executor) << "#!/bin/sh\n[ \"$1\" = --count_gpus ] && echo 4 && exit\nexec '" +
+                                 ExecutorFolder() + "/monograph-executor' \"$@\"\n";
+  std::filesystem::permissions(executor, std::filesystem::perms::owner_all);
+  const Tasks each = TasksOf({"--ps=0", "--executor=" + executor});
+  EXPECT_EQ(each.workers, 4);
+  EXPECT_EQ(each.said, "starting no ps and 4 workers, one for each GPU; --workers says how many\n");
+  const Tasks pairs = TasksOf({"--ps=0", "--executor=" + executor}, {"--num_gpus=2"});
+  EXPECT_EQ(pairs.workers, 2);
+  EXPECT_EQ(pairs.said,
+            "starting no ps and 2 workers, one for each 2 GPUs; --workers says how many\n");
+  EXPECT_EQ(TasksOf({"--ps=0", "--workers=1", "--executor=" + executor}).workers, 1);
+  EXPECT_EQ(
+      TasksOf({"--ps=0", "--executor=" + executor, "--executor_flags=--gpu_devices=0"}).workers, 2);
+}
+
 TEST(Launch, WhoKeepsVariablesElsewhereGetsNoPsUnlessHeAsksForOne) {
   for (const std::string update : {"replicated", "central"}) {
     const Tasks none = TasksOf({}, {"--variable_update", update});

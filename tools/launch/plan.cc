@@ -14,6 +14,7 @@
 
 #include "executor/gpu_options.h"
 #include "tools/free_ports.h"
+#include "tools/launch/gpu_count.h"
 #include "transport/trusted_network.h"
 
 namespace monograph {
@@ -33,14 +34,18 @@ std::string CpuDevicesFlag(const LaunchOptions& options, const TrainingCommand& 
   return std::string(kFlag) + "=" + (replicas.empty() ? "2" : replicas);
 }
 
+// Whether the user says which daemon takes which GPUs.
+bool SaysGpus(const LaunchOptions& options) {
+  return std::ranges::any_of(options.executor_flags, [](const std::string& word) {
+    return word.starts_with("--gpu_share") || word.starts_with("--gpu_devices") ||
+           word.starts_with("--visible_device_list");
+  });
+}
+
 // Workers of one machine divide its GPUs between them, unless the user says who takes which.
 std::string GpuShareFlag(const LaunchOptions& options, const std::vector<PlannedTask>& tasks,
                          const PlannedTask& own) {
-  for (const std::string& word : options.executor_flags) {
-    for (const char* flag : {"--gpu_share", "--gpu_devices", "--visible_device_list"}) {
-      if (word.starts_with(flag)) return "";
-    }
-  }
+  if (SaysGpus(options)) return "";
   GpuShare share{.index = 0, .count = 0};
   for (const PlannedTask& task : tasks) {
     if (task.job != own.job || task.host != own.host) continue;
@@ -49,21 +54,6 @@ std::string GpuShareFlag(const LaunchOptions& options, const std::vector<Planned
   }
   if (share.count < 2) return "";
   return "--gpu_share=" + std::to_string(share.index) + "/" + std::to_string(share.count);
-}
-
-// The word as a shell on another machine takes it for one; "~/" and variables keep their meaning
-// where nothing else needs quotes.
-std::string ShellWord(const std::string& word) {
-  if (word.find_first_of(" \t\n'\"\\&|;<>()*?[]#`") == std::string::npos) return word;
-  std::string quoted = "'";
-  for (const char c : word) {
-    if (c == '\'') {
-      quoted += "'\\''";
-    } else {
-      quoted += c;
-    }
-  }
-  return quoted + "'";
 }
 
 std::string Counted(int count, const std::string& noun) {
@@ -105,11 +95,21 @@ Result<LaunchPlan> LaunchPlan::Make(const LaunchOptions& options) {
   return plan;
 }
 
+// As many workers on `host` as leave each the GPUs that the program wants for it, one if it does
+// not say; `otherwise` without GPUs.
+int LaunchPlan::WorkersFor(const std::string& host, int otherwise) {
+  const int gpus = SaysGpus(*options_) ? 0 : CountGpus(*options_, host);
+  const int workers = gpus / std::max(1, program_.num_gpus);
+  if (workers == 0) return otherwise;
+  by_gpus_ = true;
+  return workers;
+}
+
 Status LaunchPlan::PlaceTasks() {
   std::string first_host;
   if (!remote()) {
-    for (int i = 0; i < options_->workers.value_or(kDefaultWorkers); ++i)
-      tasks_.push_back({"worker", i, ""});
+    const int workers = options_->workers ? *options_->workers : WorkersFor("", kDefaultWorkers);
+    for (int i = 0; i < workers; ++i) tasks_.push_back({"worker", i, ""});
   } else {
     std::istringstream list(options_->hosts);
     std::string entry;
@@ -122,7 +122,8 @@ Status LaunchPlan::PlaceTasks() {
       }
       const std::string host = entry.substr(0, colon);
       if (first_host.empty()) first_host = host;
-      for (int i = 0; i < std::stoi(count); ++i)
+      const int workers = colon == std::string::npos ? WorkersFor(host, 1) : std::stoi(count);
+      for (int i = 0; i < workers; ++i)
         tasks_.push_back({"worker", static_cast<int>(tasks_.size()), host});
     }
     if (tasks_.empty()) return InvalidArgument("-H names no host");
@@ -150,15 +151,22 @@ Status LaunchPlan::GiveAddresses() {
 }
 
 std::string LaunchPlan::Choices() const {
-  const bool ps = !options_->ps, workers = !options_->workers && !remote();
+  const bool ps = !options_->ps, workers = !options_->workers && (!remote() || by_gpus_);
   if (!ps && !workers) return "";
   std::string text = "starting " + Counted(cluster_.num_tasks("ps"), "ps") + " and " +
                      Counted(NumWorkers(), NumWorkers() == 1 ? "worker" : "workers");
+  if (by_gpus_) {
+    text += ", one for each " +
+            (program_.num_gpus > 1 ? std::to_string(program_.num_gpus) + " GPUs" : "GPU");
+  }
   if (client_per_worker()) text += " with a client each";
   if (ps && !program_.needs_ps())
     text += " (--variable_update=" + program_.variable_update + " needs no ps)";
   return text + "; " + (ps ? "--ps" : "") + (ps && workers ? " and " : "") +
-         (workers ? "--workers" : "") + (ps && workers ? " say" : " says") + " how many";
+         (!workers   ? ""
+          : remote() ? "-H HOST:COUNT"
+                     : "--workers") +
+         (ps && workers ? " say" : " says") + " how many";
 }
 
 bool LaunchPlan::client_per_worker() const {

@@ -45,6 +45,7 @@ class LaunchPlan {
  private:
   explicit LaunchPlan(const LaunchOptions& options)
       : options_(&options), program_(TrainingCommand::Read(options.command)) {}
+  int WorkersFor(const std::string& host, int otherwise);
   Status PlaceTasks();
   Status GiveAddresses();
   std::vector<std::string> DaemonCommand(const PlannedTask& task, const LaunchFiles& files) const;
@@ -53,6 +54,7 @@ class LaunchPlan {
   const LaunchOptions* options_;
   TrainingCommand program_;
   std::vector<PlannedTask> tasks_;
+  bool by_gpus_ = false;  // a machine's GPUs say how many workers it has
   ClusterSpec cluster_;
 };
 
