@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/system_memory.h"
 #include "client/host.h"
+#include "executor/gpu/plugin.h"
 #include "tools/cluster_flags.h"
 #include "tools/flags.h"
 #include "tools/own_task.h"
