@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -19,6 +18,7 @@
 #include "executor/worker/worker.h"
 #include "graph/scope.h"
 #include "ops/elementwise/elementwise.h"
+#include "tests/executor/step_reports.h"
 #include "tests/gpu/fake/session_gpus.h"
 #include "tests/transport/inproc_transport.h"
 
@@ -92,24 +92,18 @@ class GpuParts : public ::testing::Test, public MessageHandler {
   void OnDelivered(std::string_view header, Payload payload) override {
     StepMessage message;
     EXPECT_TRUE(DecodeStepMessage(header, payload.bytes, &message).ok());
-    std::lock_guard lock(mutex_);
     if (message.kind == StepMessageKind::kTensor) {
+      std::lock_guard lock(mutex_);
       EXPECT_EQ(message.flags, kPartFlag);
       std::vector<char>& to = came_[message.step];
       EXPECT_EQ(to.size(), message.offset);
       const auto* const from = static_cast<const char*>(payload.data());
       to.insert(to.end(), from, from + payload.bytes);
     } else if (message.kind == StepMessageKind::kStepDone) {
-      ended_[message.step] = message.status;
+      reports_.Ended(message.step, message.status);
     }
-    changed_.notify_all();
   }
-  Status WaitForStep(uint64_t step) {
-    std::unique_lock lock(mutex_);
-    if (!changed_.wait_for(lock, std::chrono::seconds(20), [&] { return ended_.contains(step); }))
-      return DeadlineExceeded("no end");
-    return ended_[step];
-  }
+  Status WaitForStep(uint64_t step) { return reports_.WaitFor(step); }
 
   StepMessage Message(StepMessageKind kind, uint64_t step) {
     StepMessage message;
@@ -182,9 +176,8 @@ class GpuParts : public ::testing::Test, public MessageHandler {
   PeerId peer_ = 0;
   uint32_t handle_ = 0;
   std::mutex mutex_;
-  std::condition_variable changed_;
+  StepReports reports_;
   std::map<uint64_t, std::vector<char>> came_;  // by step, on edge 1; guarded by mutex_
-  std::map<uint64_t, Status> ended_;            // guarded by mutex_
 };
 
 TEST_F(GpuParts, APartIsCopiedToTheGpuBeforeTheOthersHaveLeft) {

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <condition_variable>
 #include <future>
 #include <map>
 #include <mutex>
@@ -15,6 +14,7 @@
 #include "executor/worker/step_message.h"
 #include "executor/worker/worker.pb.h"
 #include "graph/scope.h"
+#include "tests/executor/step_reports.h"
 #include "tests/executor/test_ops.h"
 #include "tests/transport/inproc_transport.h"
 
@@ -214,16 +214,9 @@ class WorkerOnTheWire : public ::testing::Test, public MessageHandler {
     StepMessage message;
     EXPECT_TRUE(DecodeStepMessage(header, &message).ok());
     if (message.kind == StepMessageKind::kPing) return Answer(message);
-    std::lock_guard lock(mutex_);
-    ended_[message.step] = message.status;
-    changed_.notify_all();
+    reports_.Ended(message.step, message.status);
   }
-  Status WaitForStep(uint64_t step) {
-    std::unique_lock lock(mutex_);
-    if (!changed_.wait_for(lock, std::chrono::seconds(20), [&] { return ended_.contains(step); }))
-      return DeadlineExceeded("no end");
-    return ended_[step];
-  }
+  Status WaitForStep(uint64_t step) { return reports_.WaitFor(step); }
 
   // Says of a step what `says_` has; nothing at all of those that it lacks.
   void Answer(const StepMessage& ping) {
@@ -283,8 +276,7 @@ class WorkerOnTheWire : public ::testing::Test, public MessageHandler {
   PeerId peer_ = 0;
   uint32_t handle_ = 0;
   std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<uint64_t, Status> ended_;    // guarded by mutex_
+  testing::StepReports reports_;
   std::map<uint64_t, PartState> says_;  // guarded by mutex_
 };
 
