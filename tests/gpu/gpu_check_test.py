@@ -193,7 +193,7 @@ class GpuCheck(unittest.TestCase):
         self.assertLess(max(map(len, self.out.read_text().splitlines())), 1000)
 
     def test_of_tests_that_run_alone_those_that_fail_are_named_and_the_others_counted(self):
-        self.programs({'lost_test': f"""
+        self.programs({'lost_test': """
 case $1 in
   --gtest_list_tests) printf 'Suite.\\n'; printf '  Test%s\\n' $(seq 100 160) ;;
   --gtest_filter=Suite.Test1[0-3]*) ;;
