@@ -162,16 +162,23 @@ TEST_F(StepOnCluster, SeveralThreadsMayRunStepsAtOnce) {
 
 TEST_F(StepOnCluster, AStepWhoseTimeIsUpNamesTheTaskThatStillRuns) {
   const LongKernel kernel(root_, kWorker1);
-  RunOptions options;
-  options.timeout = 100ms;
+  std::chrono::milliseconds timeout = 100ms;
   // 800^3 products of 64-bit integers: some tenths of a second at least; twice the side until it is
-  // too long for 100 ms.
-  for (int side = 800; side < 20000; side *= 2) {
-    auto values =
-        session().Run({{kernel.side, Tensor::Scalar<int32_t>(side)}}, {kernel.sum}, {}, options);
-    if (values.ok()) continue;
+  // too long.
+  for (int side = 800; side < 20000;) {
+    auto values = session().Run({{kernel.side, Tensor::Scalar<int32_t>(side)}}, {kernel.sum}, {},
+                                {.timeout = timeout});
+    if (values.ok()) {
+      side *= 2;
+      continue;
+    }
+    // Where much else runs, the step may have come no further than what is multiplied.
+    if (values.status().message().find("node 'Fill'") != std::string::npos && timeout < 10s) {
+      timeout *= 2;
+      continue;
+    }
     ExpectError(values.status(), Code::kDeadlineExceeded,
-                {"within 0.1 s; tasks still running: /job:worker/replica:0/task:1 (node "
+                {" s; tasks still running: /job:worker/replica:0/task:1 (node "
                  "'long_product' (MatMul))"});
     break;
   }
