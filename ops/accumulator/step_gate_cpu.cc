@@ -89,7 +89,6 @@ void StepGateResource::LetGo(const void* holder, const std::string& name) {
     MutexLock lock(mutex_);
     if (holder_ != holder) return;
     holder_ = nullptr;
-    // Derived: it may have ended because of a lost task, which the waiting client then names.
     status = gone_ =
         Unavailable("who makes the updates of '" + name_ + "', " + name + ", has ended its session")
             .AsDerived();
@@ -128,7 +127,8 @@ Status StepGateResource::LackLocked(const Replica& of) const {
   }
   return Unavailable("update " + std::to_string(step_ + 1) + " of '" + name_ + "' needs " +
                      std::to_string(of.required) + " of " + std::to_string(of.replicas) +
-                     " replicas, and the session of " + gone + " has ended");
+                     " replicas, and the session of " + gone + " has ended")
+      .AsDerived();
 }
 
 int64_t StepGateResource::step() const {
