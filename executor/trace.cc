@@ -16,6 +16,7 @@
 
 #include "base/json.h"
 #include "base/mutex.h"
+#include "executor/plan/flow_plan.h"
 #include "executor/plan/plan.h"
 #include "executor/plan/plan_data.h"
 
@@ -134,14 +135,23 @@ std::vector<int32_t> StepTrace::LastPredecessors() const {
   const auto end = [this](int32_t id) {
     return id < 0 ? INT64_MIN : records_[static_cast<size_t>(id)].end_ns;
   };
-  for (size_t i = 0; i < records_.size(); ++i) {
-    // A node without a record only forwards: its successors have waited for its own predecessor.
-    const int32_t self = records_[i].end_ns != 0 ? static_cast<int32_t>(i) : after[i];
-    const PlanNode& node = plan.nodes[i];
-    for (uint32_t s = 0; s < node.num_successors; ++s) {
-      int32_t& last = after[plan.successors[node.first_successor + s].node];
-      if (end(self) > end(last)) last = self;
+  const auto visit = [&](const auto& successors) {
+    for (size_t i = 0; i < records_.size(); ++i) {
+      const PlanNode& node = plan.nodes[i];
+      if (node.kind == NodeKind::kNextIteration) continue;  // of a loop the first one is traced
+      // A node without a record only forwards: its successors have waited for its own predecessor.
+      const int32_t self = records_[i].end_ns != 0 ? static_cast<int32_t>(i) : after[i];
+      for (uint32_t s = 0; s < node.num_successors; ++s) {
+        int32_t& last = after[successors[node.first_successor + s].node];
+        if (end(self) > end(last)) last = self;
+      }
     }
+  };
+  if (plan.flow == nullptr) {
+    visit(plan.successors);
+  } else {
+    // In order within a frame; from one to another a pass may be needed for each.
+    for (size_t pass = 0; pass < plan.flow->frames.size(); ++pass) visit(plan.flow->successors);
   }
   return after;
 }

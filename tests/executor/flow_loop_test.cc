@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "executor/step/dead_tensor.h"
+#include "executor/trace.h"
 #include "graph/control_flow.h"
 #include "tests/executor/test_ops.h"
 
@@ -122,6 +123,27 @@ TEST_P(FlowLoopTest, ALoopRunsUntilItsConditionFails) {
   b_.Send(7, b_.Op("TInc", {Count(b_.Const(0), b_.Recv(1), "loop")}));
   EXPECT_EQ(Run({{1, 1000.0f}}).value(), (Sent{{7, 1001.0f}}));
   EXPECT_EQ(Run({{1, 0.0f}}).value(), (Sent{{7, 1.0f}})) << "no iteration";
+}
+
+TEST_P(FlowLoopTest, ATraceSaysWhatANodeBehindALoopHasWaitedFor) {
+  const Endpoint limit = b_.Const(3);
+  const Endpoint begin = b_.Op("TIncSlow", {b_.Const(0)}, {}, {limit.node});
+  const Endpoint count = Count(begin, limit, "loop");
+  b_.Send(7, b_.Op("TIncSlow", {count}));
+  const auto plan = task_.Compile(graph_).value();
+  StepTrace trace;
+  ASSERT_TRUE(RunStep(plan, {}, 1, std::get<1>(GetParam()), &trace).ok());
+  const std::vector<TraceEvent> events = trace.Events();
+  std::map<int32_t, const TraceEvent*> by_id;
+  for (const TraceEvent& event : events) by_id[event.id] = &event;
+  std::vector<std::string> way;  // backwards from what is sent
+  for (const TraceEvent& event : events) {
+    if (event.kind != TraceKind::kSend) continue;
+    for (const TraceEvent* at = &event; at != nullptr;
+         at = at->after < 0 ? nullptr : by_id.at(at->after))
+      way.push_back(at->op);
+  }
+  EXPECT_EQ(way, (std::vector<std::string>{"_Send", "TIncSlow", "TLess", "TIncSlow", "TConst"}));
 }
 
 TEST_P(FlowLoopTest, ALoopWithinALoop) {
