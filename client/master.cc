@@ -15,6 +15,7 @@
 #include "executor/worker/worker.pb.h"
 #include "graph/graph_def.h"
 #include "graph/joint_collectives.h"
+#include "graph/lost_updates.h"
 #include "graph/op_source.h"
 #include "ops/collective/collective.h"
 
@@ -127,6 +128,7 @@ Result<Master::Cut> Master::CutFor(const Signature& signature) {
   MG_ASSIGN_OR_RETURN(StepGraph by_handle, WithHandles(std::move(pruned)));
   MG_ASSIGN_OR_RETURN(StepGraph step,
                       Optimised(std::move(by_handle), options_.optimizer, options_.evaluate));
+  MG_RETURN_IF_ERROR(OrderLostUpdates(&step.graph));
   MG_RETURN_IF_ERROR(FindJointCollectives(&step.graph, step.request.feeds));
   MG_ASSIGN_OR_RETURN(PartitionedGraph parts,
                       PartitionGraph(step.graph, {.feeds = step.request.feeds,

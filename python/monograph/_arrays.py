@@ -24,7 +24,8 @@ _NUMPY_TYPES: Dict[int, np.dtype] = {
     22: np.dtype(np.uint32),
     23: np.dtype(np.uint64),
 }
-# Structures of one integer, as TensorFlow has them.
+# Structures of one integer, which TensorFlow's `as_numpy_dtype` of these types is. Fetched are plain
+# integers, as from TensorFlow's sessions.
 _QUANTIZED: Dict[int, np.dtype] = {
     11: np.dtype([("qint8", np.int8)]),
     12: np.dtype([("quint8", np.uint8)]),
@@ -111,6 +112,4 @@ def to_numpy(tensor: _native.Tensor) -> Any:
     array = np.asarray(tensor) if tensor.exclusive or tensor.constant else np.array(tensor)
     if tensor.dtype == BFLOAT16:
         array = array.view(_numpy_type(BFLOAT16))
-    elif tensor.dtype in _QUANTIZED:
-        array = array.view(_QUANTIZED[tensor.dtype])
     return array if shape else array[()]

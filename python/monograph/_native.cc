@@ -172,7 +172,7 @@ class Tensor {
       case MG_INT8:
         return "b";
       case MG_INT64:
-        return "q";
+        return "l";
       case MG_BOOL:
         return "?";
       case MG_BFLOAT16:
@@ -184,7 +184,7 @@ class Tensor {
       case MG_UINT32:
         return "I";
       case MG_UINT64:
-        return "Q";
+        return "L";
       default:
         return nullptr;
     }

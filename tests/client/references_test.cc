@@ -152,6 +152,39 @@ TEST_F(ReferencesTest, AReaderSeesWhatItWaitsFor) {
   for (const Tensor& value : *beside) EXPECT_THAT(value.values<float>(), ElementsAre(41, 82));
 }
 
+// `clip` assigns w the smaller of its value and (15, 15); `twice` adds to w what it was when the
+// step began, after a long way.
+std::string WithClip() {
+  std::string text = WithVariable() +
+                     Node("most", "Const", {},
+                          Type("dtype") +
+                              "attr { key: 'value' value { tensor { dtype: DT_FLOAT float_val: 15 "
+                              "tensor_shape { dim { size: 2 } } } } }") +
+                     Node("less", "Minimum", {"w", "most"}, Type("T")) +
+                     Node("clip", "Assign", {"w", "less"}, Type("T")) +
+                     Node("way0", "Identity", {"w"}, Type("T"));
+  constexpr int kLength = 50;
+  for (int i = 0; i < kLength; ++i)
+    text += Node("way" + std::to_string(i + 1), "Neg", {"way" + std::to_string(i)}, Type("T"));
+  return text + Node("twice", "AssignAdd", {"w", "way" + std::to_string(kLength)}, Type("T"));
+}
+
+TEST_F(ReferencesTest, AnUpdateIsNotLostInAnAssignmentOfWhatWasReadBeforeIt) {
+  Load(WithClip());
+  EXPECT_THAT(Fetch("init:0"), ElementsAre(1, 2));
+  for (const auto& [first, second] : {std::pair(2, 4), {4, 8}, {8, 16}, {16, 15 + 16}}) {
+    ASSERT_TRUE(session_->RunByName({}, {}, {"twice", "clip"}).ok());
+    EXPECT_THAT(Fetch("w:0"), ElementsAre(first, second));
+  }
+}
+
+TEST_F(ReferencesTest, AnAssignmentThatWaitsForTheUpdateComesAfterIt) {
+  Load(WithClip() + Node("late", "Assign", {"w", "less", "^add"}, Type("T")));
+  EXPECT_THAT(Fetch("init:0"), ElementsAre(1, 2));
+  ASSERT_TRUE(session_->RunByName({}, {}, {"add", "late"}).ok());
+  EXPECT_THAT(Fetch("w:0"), ElementsAre(1, 2)) << "what it assigns was read before";
+}
+
 // q, a queue of the first kind, of floats; put, which takes `x`, and get.
 std::string WithQueue(const std::string& device = "") {
   const std::string types = "{ list { type: DT_FLOAT } } }";

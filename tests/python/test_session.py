@@ -54,6 +54,11 @@ class SessionTest(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "a fetch is the name of a tensor"):
             run(3)
 
+    def test_integers_of_64_bits_are_numpys_own(self):
+        for wanted in (np.int64, np.uint64):
+            array = np.asarray(monograph.empty(2, wanted))
+            self.assertEqual(array.dtype.char, np.dtype(wanted).char)  # else its repr names the type
+
     def test_a_step_is_recorded(self):
         metadata = monograph.RunMetadata()
         self.assertEqual((metadata.trace_json, metadata.trace_error), ("", ""))
