@@ -1,10 +1,8 @@
-// Lowering, in the phases of Run: Classify (the device and kernel of each node, and whether a
-// collective goes from GPU to GPU), TaskOrder, PlaceOutputs (where each tensor is
-// made: on the host or on a GPU), PlanCopies (one for each tensor and place where it is needed and
-// not made), CheckJoint (collectives that are launched with other nodes), Group (nodes into
-// segments: gpu/segments.h), Build (the new graph). Kernels are made
-// first of all, since only a kernel tells whether it is asynchronous, and so whether its node can
-// be part of a segment.
+// Lowering, in the phases of Run: Classify (executor/gpu/classify.h: the device and kernel of each
+// node, and whether a collective goes from GPU to GPU), TaskOrder, PlaceOutputs (where each tensor
+// is made: on the host or on a GPU), PlanCopies (one for each tensor and place where it is needed
+// and not made), CheckJoint (collectives that are launched with other nodes), Group (nodes into
+// segments: gpu/segments.h), Build (the new graph).
 //
 // With control flow (graph/control_flow.h): what directs it (Switch, Merge, ...) hands a tensor on
 // where it lies, so that a loop's variable stays on its GPU; a Merge of tensors that lie in several
@@ -21,6 +19,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "executor/gpu/classify.h"
 #include "executor/gpu/copies.h"
 #include "executor/gpu/gpu_device.h"
 #include "executor/gpu/joint_launch.h"
@@ -38,25 +37,6 @@
 namespace monograph {
 namespace {
 
-// One flag for each tensor of the arguments, in order: whether KernelDef::host_args names its
-// argument.
-std::vector<bool> HostArgs(const std::vector<ArgDef>& args, const Attrs& attrs,
-                           const KernelDef& def) {
-  std::vector<bool> host;
-  for (const ArgDef& arg : args) {
-    size_t count = 1;
-    if (!arg.number_attr.empty()) {
-      count = static_cast<size_t>(attrs.Get<int64_t>(arg.number_attr));
-    } else if (!arg.type_list_attr.empty()) {
-      count = attrs.Get<std::vector<DType>>(arg.type_list_attr).size();
-    }
-    const bool named =
-        std::find(def.host_args.begin(), def.host_args.end(), arg.name) != def.host_args.end();
-    host.insert(host.end(), count, named);
-  }
-  return host;
-}
-
 std::unique_ptr<bool[]> Flags(const std::vector<bool>& from) {
   auto flags = std::make_unique<bool[]>(std::max<size_t>(1, from.size()));
   std::copy(from.begin(), from.end(), flags.get());
@@ -70,7 +50,11 @@ class Lowering {
 
   Result<LoweredGraph> Run() {
     out_.graph.ShareFunctions(graph_.shared_functions());  // borrowed ops call them
-    MG_RETURN_IF_ERROR(Classify());
+    MG_ASSIGN_OR_RETURN(linked_sends_, LinkedSends(graph_));
+    if (HasControlFlow(graph_)) {
+      MG_ASSIGN_OR_RETURN(flow_, FindControlFlow(graph_));
+    }
+    MG_ASSIGN_OR_RETURN(nodes_, Classify(graph_, options_, linked_sends_, flow_));
     for (const Info& node : nodes_) {
       // A lost device computes nothing any more: report that now, and not in the first step.
       if (node.gpu != kHost) MG_RETURN_IF_ERROR(Gpu(node.gpu)->health());
@@ -85,14 +69,7 @@ class Lowering {
   }
 
  private:
-  struct Info : PlacedNode {
-    const KernelRegistry::Entry* entry = nullptr;
-    std::unique_ptr<Kernel> kernel;
-    bool launched = false;  // synchronous or joint: it goes into a segment
-    bool direct = false;    // a collective from GPU to GPU
-    int64_t place = -1;     // of a joint one
-    DeviceMerge merge;      // for a direct reduction
-  };
+  using Info = ClassifiedNode;
   // The copy of a tensor to a place where it was not made.
   struct Copy {
     Endpoint from;
@@ -109,183 +86,7 @@ class Lowering {
   GpuDevice* Gpu(int32_t gpu) const { return options_.devices[static_cast<size_t>(gpu)]->gpu(); }
   std::string Who(NodeId id) const { return NodeAndDevice(graph_, id); }
 
-  Status Classify() {
-    nodes_.resize(static_cast<size_t>(graph_.num_nodes()));
-    MG_ASSIGN_OR_RETURN(linked_sends_, LinkedSends(graph_));
-    if (HasControlFlow(graph_)) {
-      MG_ASSIGN_OR_RETURN(flow_, FindControlFlow(graph_));
-    }
-    for (const NodeId send : linked_sends_) {
-      if (send >= 0) at(send).linked = true;
-    }
-    for (const Device* device : options_.devices) {
-      if (device->info().name.type == kCpu && cpu_.type.empty()) cpu_ = device->info().name;
-    }
-    for (NodeId id = 0; id < graph_.num_nodes(); ++id) {
-      Info& node = at(id);
-      const DeviceName& device = graph_.device(id);
-      for (size_t i = 0; i < options_.devices.size(); ++i) {
-        if (options_.devices[i]->info().name == device && options_.devices[i]->gpu() != nullptr)
-          node.gpu = static_cast<int32_t>(i);
-      }
-      node.host_inputs.assign(graph_.inputs(id).size(), true);
-      node.host_outputs.assign(static_cast<size_t>(graph_.num_outputs(id)), true);
-      if (node.gpu != kHost) MG_RETURN_IF_ERROR(MakeKernel(id));
-    }
-    return Status();
-  }
   bool has_flow() const { return !flow_.frames.empty(); }
-
-  Status MakeKernel(NodeId id) {
-    Info& node = at(id);
-    if (IsSend(graph_, id) || IsRecv(graph_, id) || !graph_.op(id).known()) return Status();
-    if (graph_.op(id).flow() != FlowOp::kNone) {
-      // A node that is fed has lost its inputs, and is a feed's _Recv by now.
-      node.flow = graph_.op(id).flow();
-      return Status();
-    }
-    const auto& device = *options_.devices[static_cast<size_t>(node.gpu)];
-    auto entry = FindTaskKernel(graph_, id, device.info().name.type, options_);
-    if (!entry.ok()) return entry.status().WithContext(Who(id));
-    node.entry = *entry;
-    MG_RETURN_IF_ERROR(Gpu(node.gpu)->driver().Enter());  // a kernel may prepare things there
-    auto kernel = MakeTaskKernel(graph_, id, device.name(), options_, *node.entry);
-    if (!kernel.ok()) return kernel.status().WithContext(Who(id));
-    node.kernel = std::move(kernel).value();
-    node.launched = node.kernel->AsAsync() == nullptr;
-    MG_RETURN_IF_ERROR(FindDirectWay(id));
-    KernelDef def = node.entry->def;
-    if (node.direct) {
-      // The tensors to be exchanged stay on the GPU; sizes and keys are read on the host.
-      const auto exchanged = dynamic_cast<const CollectiveKernel&>(*node.kernel).exchanged_args();
-      std::erase_if(def.host_args, [&](const std::string& arg) {
-        return std::find(exchanged.begin(), exchanged.end(), arg) != exchanged.end();
-      });
-    }
-    node.host_inputs = HostArgs(graph_.op(id).inputs(), graph_.attrs(id), def);
-    node.host_outputs = HostArgs(graph_.op(id).outputs(), graph_.attrs(id), def);
-    for (size_t i = 0; i < node.host_inputs.size(); ++i) {
-      if (!IsPlainData(graph_.dtype(graph_.inputs(id)[i]))) node.host_inputs[i] = true;
-    }
-    for (size_t i = 0; i < node.host_outputs.size(); ++i) {
-      if (!IsPlainData(graph_.dtype({id, static_cast<int32_t>(i)}))) node.host_outputs[i] = true;
-    }
-    node.on_host = has_flow() && MayRunOnHost(id);
-    return Status();
-  }
-
-  // Whether a CPU's kernel computes the same, for as little. PlaceOutputs then decides.
-  bool MayRunOnHost(NodeId id) const {
-    const Info& node = nodes_[static_cast<size_t>(id)];
-    if (!node.launched || cpu_.type.empty() || graph_.op(id).stateful() ||
-        !FindTaskKernel(graph_, id, kCpu, options_).ok())
-      return false;
-    bool variants = false;  // which may hold tensors in the GPU's memory
-    for (const Endpoint& e : graph_.inputs(id))
-      variants = variants || graph_.dtype(e) == DT_VARIANT;
-    for (int32_t i = 0; i < graph_.num_outputs(id); ++i)
-      variants = variants || graph_.dtype({id, i}) == DT_VARIANT;
-    if (variants) return false;
-    if (node.host_only()) return true;
-    const auto is_small = [&](Endpoint e) {
-      const PartialShape& shape = graph_.shape(e);
-      return IsPlainData(graph_.dtype(e)) && !IsFloating(graph_.dtype(e)) && shape.fully_known() &&
-             shape.elements() == 1;
-    };
-    for (int32_t i = 0; i < graph_.num_outputs(id); ++i) {
-      if (!is_small({id, i})) return false;
-    }
-    return !graph_.inputs(id).empty() && std::ranges::all_of(graph_.inputs(id), is_small);
-  }
-
-  // Whether a collective can go from GPU to GPU (executor/gpu/members.h). All members decide alike:
-  // they know the same links. Where the members are found at run time, it is the kernel that then
-  // decides.
-  Status FindDirectWay(NodeId id) {
-    Info& node = at(id);
-    const auto* collective = dynamic_cast<const CollectiveKernel*>(node.kernel.get());
-    if (collective == nullptr || collective->manager() == nullptr || options_.links == nullptr)
-      return Status();
-    const DType dtype = graph_.dtype({id, 0});
-    // Tensors of int32 lie in host memory.
-    const bool floats = IsFloating(dtype);
-    if (!(floats || dtype == DT_INT64)) return Status();
-    if (collective->members() == nullptr) return FindDirectWayAtRunTime(id, *collective);
-    const CollectiveMembers& members = *collective->members();
-    const bool gpus = std::all_of(
-        members.devices.begin(), members.devices.end(),
-        [](const std::string& device) { return device.find("/device:GPU:") != std::string::npos; });
-    if (!gpus || members.size() < 2) return Status();
-    std::string why = WhyNoLink(members, *options_.links);
-    const std::string merge = collective->merge_op();
-    if (why.empty() && !merge.empty()) {
-      if (!floats) return Status();
-      if (collective->divides()) {
-        why = "final_op is Div";
-      } else {
-        Result<DeviceMerge> made = MakeMerge(id, merge);
-        if (made.ok()) {
-          node.merge = std::move(made).value();
-        } else {
-          why = made.status().message();
-        }
-      }
-    }
-    node.direct = why.empty();
-    const auto joint = graph_.attrs(id).GetOr<std::vector<int64_t>>(kJointPlace, {});
-    if (node.direct && node.merge.adds && joint.size() == 2) {
-      node.place = joint[0];
-      node.launched = true;
-    }
-    const std::string text = DescribeWay(members, *options_.links, why);
-    if (told_.insert(text).second) LogInfo(text);
-    return Status();
-  }
-
-  // A reduction that the GPU cannot merge stays on the host, on all members: they are of one build.
-  Status FindDirectWayAtRunTime(NodeId id, const CollectiveKernel& collective) {
-    Info& node = at(id);
-    if (!ReachesAny(DeviceOf(node.gpu), *options_.links)) return Status();
-    const std::string merge = collective.merge_op();
-    if (!merge.empty()) {
-      if (!IsFloating(graph_.dtype({id, 0})) || collective.divides()) return Status();
-      if (graph_.attrs(id).GetOr<int64_t>("group_size", 0) == 1) return Status();
-      Result<DeviceMerge> made = MakeMerge(id, merge);
-      if (!made.ok()) return Status();
-      node.merge = std::move(made).value();
-    }
-    node.direct = true;
-    return Status();
-  }
-
-  // Makes a kernel of the node's GPU that merges two inputs by `op`, or as many as it is given if
-  // the op takes any number.
-  Result<DeviceMerge> MakeMerge(NodeId id, const std::string& op) {
-    DeviceMerge merge;
-    MG_ASSIGN_OR_RETURN(const OpDef* def, graph_.registry().Require(op));
-    const std::string& number_attr = def->inputs().front().number_attr;
-    merge.adds = !number_attr.empty();  // sums alone take any number of inputs
-    const DType dtype = graph_.dtype({id, 0});
-    Graph alone(&graph_.registry());
-    const Attrs argument{{"T", dtype}, {"index", int64_t{0}}};
-    MG_ASSIGN_OR_RETURN(
-        const NodeId from,
-        alone.AddNode(
-            {.name = "from", .op = kArgOp, .attrs = std::make_shared<const Attrs>(argument)}));
-    const std::vector<Endpoint> inputs(2, Endpoint{from, 0});
-    Attrs attrs{{"T", dtype}};
-    if (merge.adds) attrs.Set(number_attr, int64_t{2});
-    MG_ASSIGN_OR_RETURN(const NodeId node,
-                        alone.AddNode({.name = "merge",
-                                       .op = op,
-                                       .inputs = inputs,
-                                       .attrs = std::make_shared<const Attrs>(std::move(attrs))}));
-    MG_ASSIGN_OR_RETURN(const KernelRegistry::Entry* entry,
-                        FindTaskKernel(alone, node, kGpu, options_));
-    MG_ASSIGN_OR_RETURN(merge.kernel,
-                        MakeTaskKernel(alone, node, DeviceOf(at(id).gpu), options_, *entry));
-    return merge;
-  }
 
   static std::unique_ptr<CollectiveKernel> TakeCollective(std::unique_ptr<Kernel>* kernel) {
     return std::unique_ptr<CollectiveKernel>(static_cast<CollectiveKernel*>(kernel->release()));
@@ -575,7 +376,7 @@ class Lowering {
     const NodeId copy = out_.graph.CopyNode(graph_, id, graph_.name(id), inputs, controls);
     new_ids_[static_cast<size_t>(id)] = copy;
     Info& node = at(id);
-    if (node.on_host) out_.graph.SetDevice(copy, out_.graph.InternDevice(cpu_));
+    if (node.on_host) out_.graph.SetDevice(copy, out_.graph.InternDevice(FirstCpu(options_)));
     if (node.direct) {
       std::vector<std::shared_ptr<const Inbound>> inbounds;
       for (size_t i = 0; i < inputs.size(); ++i) MG_RETURN_IF_ERROR(AddInbounds(id, i, &inbounds));
@@ -775,9 +576,7 @@ class Lowering {
   std::vector<NodeId> new_ids_;
   std::map<NodeId, NodeId> joint_before_;  // the joint collective of the place before; -1: none
   ControlFlow flow_;                       // empty if there is none
-  DeviceName cpu_;                         // of this task
   std::unique_ptr<TensorPlaces> places_;
-  std::set<std::string> told_;  // logged already, about collectives
 };
 
 }  // namespace
