@@ -55,6 +55,9 @@ class ProgramsTest(unittest.TestCase):
     def test_linear_regression(self):
         self.assertIn("W: -1.0000 b: 1.0000", self.check_same("linear_regression.py"))
 
+    def test_a_gan_whose_clipping_runs_beside_its_training(self):
+        self.assertIn("traced: True", self.check_same("wgan.py"))
+
     def test_every_optimizer(self):
         self.assertIn("adam_resource", self.check_same("optimizers.py"))
 
