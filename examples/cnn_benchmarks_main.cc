@@ -1,9 +1,11 @@
-// cnn_benchmarks: how many images per second a convolutional network trains, with the flags and the
-// lines of tf_cnn_benchmarks. One client with one graph for all workers, or a client per worker.
+// cnn_benchmarks: how many images per second a convolutional network trains, or only computes
+// forward, with the flags and the lines of tf_cnn_benchmarks. One client with one graph for all
+// workers, or a client per worker.
 #include <chrono>
 #include <cstdio>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -42,7 +44,7 @@ void PrintHeader(const CnnSettings& settings, const Layout& layout) {
     devices += (devices.empty() ? "'" : ", '") + device + "'";
   line("Model:", settings.model);
   line("Dataset:", settings.data_name + (settings.data_dir.empty() ? " (synthetic)" : ""));
-  line("Mode:", "training");
+  line("Mode:", settings.forward_only ? "forward only" : "training");
   line("SingleSess:", settings.in_graph() ? "True" : "False");
   line("Batch size:", std::to_string(global) + " global");
   line("", std::to_string(settings.batch_size) + " per device");
@@ -114,11 +116,18 @@ class Run {
   Run(const CnnSettings& settings, const std::optional<ClusterSpec>& cluster, const Layout& layout)
       : settings_(settings), cluster_(cluster), layout_(layout) {}
 
-  Status Train();
+  Status Benchmark();
 
  private:
   Status TrainSteps(Session* session, Trainer* trainer, TrainDir* train_dir);
-  void Take(const TrainedStep& step);
+  Status ForwardSteps(Session* session, const ReplicatedStep& step);
+  // Tells of the speed up to here, which is of this client's replicas. `accuracies`: those that
+  // are printed.
+  void Take(double seconds, float loss, std::span<const Tensor> accuracies);
+  void SayWarmedUp() const;
+  double images_of_replicas() const {
+    return static_cast<double>(settings_.batch_size) * static_cast<double>(layout_.replicas.size());
+  }
 
   const CnnSettings& settings_;
   const std::optional<ClusterSpec>& cluster_;
@@ -127,36 +136,55 @@ class Run {
   double images_per_second_ = 0;
 };
 
-// The speed up to here is of this client's replicas.
-void Run::Take(const TrainedStep& step) {
-  seconds_.push_back(SecondsBetween(step.begin, step.end));
+void Run::Take(double seconds, float loss, std::span<const Tensor> accuracies) {
+  seconds_.push_back(seconds);
   const auto number = static_cast<int>(seconds_.size());
   if (number != 1 && number % settings_.display_every != 0) return;
-  const auto images =
-      static_cast<double>(settings_.batch_size) * static_cast<double>(layout_.replicas.size());
-  std::printf("%d\t%s\t%.3f", number, ToString(SpeedOf(seconds_, images)).c_str(),
-              step.results[0].scalar<float>());
-  if (settings_.print_training_accuracy) std::printf("\t%.3f", step.results[1].scalar<float>());
+  std::printf("%d\t%s\t%.3f", number, ToString(SpeedOf(seconds_, images_of_replicas())).c_str(),
+              loss);
+  for (const Tensor& accuracy : accuracies) std::printf("\t%.3f", accuracy.scalar<float>());
   std::printf("\n");
   std::fflush(stdout);
 }
 
+void Run::SayWarmedUp() const {
+  std::printf("Done warm up\nStep\tImg/sec\ttotal_loss%s\n",
+              settings_.prints_accuracy() ? "\ttop_1_accuracy\ttop_5_accuracy" : "");
+  std::fflush(stdout);
+}
+
+// As there, the loss is not asked for, and said to be 0. The speed is of this client's replicas.
+Status Run::ForwardSteps(Session* session, const ReplicatedStep& step) {
+  MG_ASSIGN_OR_RETURN(const Callable forward,
+                      session->MakeCallable({}, {step.results[1], step.results[2]}));
+  for (int batch = 0; batch < settings_.num_warmup_batches; ++batch)
+    MG_RETURN_IF_ERROR(session->RunCallable(forward, {}).status());
+  SayWarmedUp();
+  const Clock::time_point first = Clock::now();
+  Clock::time_point begin = first;
+  for (int batch = 0; batch < settings_.num_batches; ++batch) {
+    MG_ASSIGN_OR_RETURN(const std::vector<Tensor> accuracies, session->RunCallable(forward, {}));
+    const Clock::time_point end = Clock::now();
+    Take(SecondsBetween(std::exchange(begin, end), end), /*loss=*/0, accuracies);
+  }
+  images_per_second_ = settings_.num_batches * images_of_replicas() / SecondsBetween(first, begin);
+  return Status();
+}
+
 Status Run::TrainSteps(Session* session, Trainer* trainer, TrainDir* train_dir) {
   const int64_t loops = settings_.Loops(layout_);
-  MG_RETURN_IF_ERROR(trainer->Start());
   // Batches are counted from the checkpoint.
   const int64_t restored = settings_.train_dir.empty() ? 0 : trainer->global_step();
-  std::printf("Running warm up\n");
-  std::fflush(stdout);
   MG_RETURN_IF_ERROR(trainer->Train(restored + settings_.num_warmup_batches * loops));
-  std::printf("Done warm up\nStep\tImg/sec\ttotal_loss%s\n",
-              settings_.print_training_accuracy ? "\ttop_1_accuracy" : "");
-  std::fflush(stdout);
+  SayWarmedUp();
   const int64_t first = trainer->global_step();
   const Clock::time_point begin = Clock::now();
-  MG_RETURN_IF_ERROR(
-      trainer->Train(restored + (settings_.num_warmup_batches + settings_.num_batches) * loops,
-                     [this](const TrainedStep& step) { Take(step); }));
+  MG_RETURN_IF_ERROR(trainer->Train(
+      restored + (settings_.num_warmup_batches + settings_.num_batches) * loops,
+      [this](const TrainedStep& step) {
+        Take(SecondsBetween(step.begin, step.end), step.results[0].scalar<float>(),
+             std::span(step.results).subspan(1, settings_.prints_accuracy() ? 2 : 0));
+      }));
   // Updates of all clients.
   images_per_second_ =
       static_cast<double>((trainer->global_step() - first) * settings_.GlobalBatch(layout_)) /
@@ -164,7 +192,7 @@ Status Run::TrainSteps(Session* session, Trainer* trainer, TrainDir* train_dir) 
   return train_dir == nullptr ? Status() : train_dir->Save(session, trainer->global_step());
 }
 
-Status Run::Train() {
+Status Run::Benchmark() {
   PrintHeader(settings_, layout_);
   Graph graph = NewGraph();
   const Scope root = Scope(&graph).WithSeed(settings_.tf_random_seed);
@@ -181,7 +209,7 @@ Status Run::Train() {
   if (!settings_.train_dir.empty() && layout_.rank == 0) {
     MG_ASSIGN_OR_RETURN(train_dir, TrainDir::Make(settings_, &graph, images));
     how.init_fn = [train_dir](Session* session) { return train_dir->Restore(session); };
-    how.hooks = {train_dir};
+    if (!settings_.forward_only) how.hooks = {train_dir};
     if (settings_.writes_summaries()) {
       MG_ASSIGN_OR_RETURN(std::shared_ptr<SummaryWriter> writer,
                           SummaryWriter::Open(settings_.train_dir));
@@ -204,7 +232,13 @@ Status Run::Train() {
     Trainer trainer(
         session.get(), step, std::vector<Outputs>(loops),
         [](int, int64_t) { return Result<std::vector<Tensor>>(std::vector<Tensor>()); }, how);
-    status = TrainSteps(session.get(), &trainer, train_dir.get());
+    status = trainer.Start();
+    if (status.ok()) {
+      std::printf("Running warm up\n");
+      std::fflush(stdout);
+      status = settings_.forward_only ? ForwardSteps(session.get(), step)
+                                      : TrainSteps(session.get(), &trainer, train_dir.get());
+    }
     coordinator.RequestStop();
     // Where images have failed, training has only ended early.
     if (const Status failure = coordinator.Join(); !failure.ok()) return failure;
@@ -228,16 +262,17 @@ int Main(int argc, char** argv) {
       "                                                     made-up images, in this process\n"
       "  cnn_benchmarks --device=cpu --model=resnet18 --image_size=64 --batch_size=4\n"
       "  cnn_benchmarks --data_dir=/data/imagenet --num_gpus=1\n"
+      "  cnn_benchmarks --num_gpus=1 --forward_only --data_format=NCHW\n"
       "  monograph launch --ps=1 --workers=2 -- cnn_benchmarks --num_gpus=1\n"
       "                                                     one graph over two daemons\n"
       "  monograph launch --workers=2 -- cnn_benchmarks --replication=between_graph "
       "--variable_update=replicated\n");
   settings.AddTo(&flags);
   if (std::optional<int> exit = flags.Parse(argc, argv)) return *exit;
-  const auto train = [&](const std::optional<ClusterSpec>& cluster, const Layout& layout) {
-    return Run(settings, cluster, layout).Train();
+  const auto benchmark = [&](const std::optional<ClusterSpec>& cluster, const Layout& layout) {
+    return Run(settings, cluster, layout).Benchmark();
   };
-  return flags.Exit(RunReplicas(settings, train));
+  return flags.Exit(RunReplicas(settings, benchmark));
 }
 
 }  // namespace

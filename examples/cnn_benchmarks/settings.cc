@@ -3,17 +3,20 @@
 // nobody compares with a run that did something else.
 #include "examples/cnn_benchmarks/settings.h"
 
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "examples/models/mnist_cnn.h"
 #include "examples/models/resnet.h"
 #include "examples/models/trivial.h"
 #include "ops/cast/cast.h"
 #include "ops/constant/constant.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/loss/loss.h"
+#include "ops/reduce/reduce.h"
 
 namespace monograph::examples {
 namespace {
@@ -32,20 +35,38 @@ const std::map<std::string, Depth>& ResNets() {
   return depths;
 }
 
-ModelFn Network(const CnnSettings& settings) {
+using LogitsFn =
+    std::function<Output(const Scope& scope, const Output& images, ModelVariables& variables)>;
+
+// As a function of images.
+template <typename Net>
+LogitsFn LogitsOf(const Net& net) {
+  return [net](const Scope& scope, const Output& images, ModelVariables& variables) {
+    return net.Logits(scope, images, variables);
+  };
+}
+
+LogitsFn Network(const CnnSettings& settings) {
   const DType compute = settings.use_fp16 ? DT_BFLOAT16 : DT_FLOAT;
   if (settings.model == "trivial") {
-    return TrivialModel{
-        .side = settings.image_size, .classes = CnnSettings::kClasses, .compute = compute}
-        .Training();
+    return LogitsOf(TrivialModel{
+        .side = settings.image_size, .classes = CnnSettings::kClasses, .compute = compute});
   }
   const Depth& depth = ResNets().at(settings.model);
-  return ResNet{.side = settings.image_size,
-                .classes = CnnSettings::kClasses,
-                .blocks = depth.blocks,
-                .bottleneck = depth.bottleneck,
-                .compute = compute}
-      .Training();
+  return LogitsOf(ResNet{.side = settings.image_size,
+                         .classes = CnnSettings::kClasses,
+                         .blocks = depth.blocks,
+                         .bottleneck = depth.bottleneck,
+                         .compute = compute,
+                         .channels_first = settings.data_format == "NCHW"});
+}
+
+// The share of rows whose label is among the 5 highest logits.
+Output TopFive(const Scope& scope, const Output& logits, const Output& labels) {
+  // As LossAndAccuracy, which compares int64 on the GPU.
+  const Output hits =
+      InTopK(scope, logits, Cast(scope, labels, DT_INT64), Const(scope, int64_t{5}));
+  return ReduceMean(scope.WithOpName("mean"), Cast(scope, hits, DT_FLOAT));
 }
 
 // Another's variables; knows those that were asked for.
@@ -93,9 +114,13 @@ void CnnSettings::AddTo(Flags* flags) {
       "use_fp16", &use_fp16,
       "compute in 16 bits: bfloat16, with float variables, updates, statistics and loss; its "
       "range is float's, so that the loss is not scaled");
-  flags->AddChoice("data_format", &data_format, {"NHWC"}, "layout of images; there is one");
+  flags->AddChoice("data_format", &data_format, {"NHWC", "NCHW"},
+                   "layout between the layers of a ResNet, on GPUs and CPUs");
   flags->Add("print_training_accuracy", &print_training_accuracy,
-             "lines of speed also have the share of right answers in the batch");
+             "lines of speed also have the shares of the batch whose label is the first, and one "
+             "of the first five, of what the network thinks likely");
+  flags->Add("forward_only", &forward_only,
+             "compute logits and accuracy only: no gradients, no update, nothing is saved");
   flags->Add("tf_random_seed", &tf_random_seed, "of weights, made-up images and distortions");
   flags->Section("Data");
   flags->AddChoice("data_name", &data_name, {"imagenet"}, "data set");
@@ -138,6 +163,11 @@ Status CnnSettings::Resolve() {
     return InvalidArgument("--init_learning_rate must be greater than 0");
   if (!(momentum >= 0 && momentum < 1)) return InvalidArgument("--momentum must be in [0, 1)");
   if (!(weight_decay >= 0)) return InvalidArgument("--weight_decay must be 0 or greater");
+  if (forward_only && (save_model_steps > 0 || writes_summaries())) {
+    return InvalidArgument(
+        "--forward_only saves nothing: leave out " +
+        std::string(save_model_steps > 0 ? "--save_model_steps" : "--save_summaries_steps"));
+  }
   if (train_dir.empty() && (save_model_steps > 0 || writes_summaries())) {
     return InvalidArgument(
         std::string(save_model_steps > 0 ? "--save_model_steps" : "--save_summaries_steps") +
@@ -155,13 +185,14 @@ Status CnnSettings::Resolve() {
     return InvalidArgument(
         "--variable_update=replicated keeps in step: leave out --nocross_replica_sync");
   }
-  async = in_graph() && !cross_replica_sync;
-  sync = replication == "between_graph" && cross_replica_sync;
+  // Who updates nothing has nothing to wait for.
+  async = in_graph() && !cross_replica_sync && !forward_only;
+  sync = replication == "between_graph" && cross_replica_sync && !forward_only;
   return CheckReplicas();
 }
 
 ModelFn CnnSettings::Model() const {
-  return [network = Network(*this), decay = weight_decay](
+  return [network = Network(*this), decay = weight_decay, top_five = prints_accuracy()](
              Scope& tower, std::span<const Output> batch,
              ModelVariables& variables) -> Result<Outputs> {
     Outputs inputs(batch.begin(), batch.end());
@@ -170,10 +201,12 @@ ModelFn CnnSettings::Model() const {
       const Output pixels = Cast(scope, inputs[0], DT_FLOAT);
       inputs[0] = Sub(scope, Mul(scope, pixels, Const(scope, 1.0f / 127.5f)), Const(scope, 1.0f));
     }
-    if (decay == 0) return network(tower, inputs, variables);
     KnownVariables known(variables);
-    MG_ASSIGN_OR_RETURN(Outputs results, network(tower, inputs, known));
+    const Output logits = network(tower, inputs[0], known);
+    Outputs results = LossAndAccuracy(tower, logits, inputs[1]);
     if (results.empty()) return results;
+    if (top_five) results.push_back(TopFive(tower.SubScope("top_5_accuracy"), logits, inputs[1]));
+    if (decay == 0) return results;
     const Scope scope = tower.SubScope("l2_loss");
     Outputs losses;
     for (const Output& value : known.values()) losses.push_back(L2Loss(scope, value));

@@ -13,6 +13,7 @@
 #include "ops/matmul/matmul.h"
 #include "ops/pool/pool.h"
 #include "ops/reduce/reduce.h"
+#include "ops/transpose/transpose.h"
 
 namespace monograph::examples {
 namespace {
@@ -34,18 +35,26 @@ class Layers {
                                               Initial::TruncatedNormal(deviation)),
                                net_.compute);
     const int64_t pad = kernel / 2;
-    const std::vector<int64_t> strides = {1, stride, stride, 1};
-    if (pad == 0) return Conv2D(scope.WithOpName("Conv2D"), x, filter, strides, "VALID");
-    return Conv2D(scope.WithOpName("Conv2D"), x, filter, strides, "EXPLICIT",
-                  {.explicit_paddings = {0, 0, pad, pad, pad, pad, 0, 0}});
+    Conv2DOptions options{.data_format = data_format()};
+    if (pad > 0) {
+      options.explicit_paddings = net_.channels_first
+                                      ? std::vector<int64_t>{0, 0, 0, 0, pad, pad, pad, pad}
+                                      : std::vector<int64_t>{0, 0, pad, pad, pad, pad, 0, 0};
+    }
+    return Conv2D(scope.WithOpName("Conv2D"), x, filter, ByImage(stride),
+                  pad == 0 ? "VALID" : "EXPLICIT", options);
   }
 
   Output Norm(const Scope& scope, const std::string& name, const Output& x, int64_t channels) {
     const Output scale = variables_.Get(name + "/gamma", Shape{channels}, Initial::Constant(1));
     const Output offset = variables_.Get(name + "/beta", Shape{channels}, Initial::Zeros());
     return FusedBatchNorm(scope.WithOpName("FusedBatchNorm"), x, scale, offset, {}, {},
-                          {.epsilon = net_.epsilon})
+                          {.epsilon = net_.epsilon, .data_format = data_format()})
         .y;
+  }
+
+  Output Pool(const Scope& scope, const Output& x) {
+    return MaxPool(scope, x, ByImage(3), ByImage(2), "SAME", data_format());
   }
 
   Output ConvNorm(const Scope& scope, const std::string& name, const Output& x, int64_t in,
@@ -87,6 +96,13 @@ class Layers {
   }
 
  private:
+  std::string data_format() const { return net_.channels_first ? "NCHW" : "NHWC"; }
+  // By dimension of an image: `size` rows and columns.
+  std::vector<int64_t> ByImage(int64_t size) const {
+    return net_.channels_first ? std::vector<int64_t>{1, 1, size, size}
+                               : std::vector<int64_t>{1, size, size, 1};
+  }
+
   const ResNet& net_;
   ModelVariables& variables_;
 };
@@ -98,8 +114,8 @@ Output ResNet::Logits(const Scope& scope, const Output& images, ModelVariables& 
   Layers layers(*this, variables);
   const Scope first = scope.SubScope("conv1");
   Output x = Cast(first, images, compute);
-  x = Relu(first, layers.ConvNorm(first, "conv1", x, 3, width, 7, 2));
-  x = MaxPool(first, x, {1, 3, 3, 1}, {1, 2, 2, 1}, "SAME");
+  if (channels_first) x = Transpose(first, x, {0, 3, 1, 2});
+  x = layers.Pool(first, Relu(first, layers.ConvNorm(first, "conv1", x, 3, width, 7, 2)));
   int64_t in = width, inner = width;
   for (size_t stage = 0; stage < blocks.size(); ++stage, inner *= 2) {
     for (int block = 0; block < blocks[stage]; ++block) {
@@ -111,7 +127,8 @@ Output ResNet::Logits(const Scope& scope, const Output& images, ModelVariables& 
     }
   }
   const Scope last = scope.SubScope("fc");
-  x = Mean(last.WithOpName("average"), x, {1, 2});
+  x = channels_first ? Mean(last.WithOpName("average"), x, {2, 3})
+                     : Mean(last.WithOpName("average"), x, {1, 2});
   return Cast(last, layers.Dense(last, "fc", x, in, classes), DT_FLOAT);
 }
 

@@ -19,6 +19,7 @@ struct ResNet {
   DType compute = DT_FLOAT;  // of what lies between the layers; DT_BFLOAT16, DT_HALF
                              // keep float variables, statistics and loss
   float epsilon = 1e-5f;     // of batch normalisation
+  bool channels_first = false;  // between the layers: [n, c, h, w]; images come as they do
 
   // Builds a replica from {images, labels}: results are loss and accuracy. Normalises by the
   // statistics of the replica's own part of the batch; keeps no moving averages.

@@ -13,8 +13,8 @@ struct TrivialModel {
   int64_t classes = 1000;
   DType compute = DT_FLOAT;  // of what lies between the layers
 
-  // Builds a replica from {images, labels}: results are loss and accuracy.
-  ModelFn Training() const;
+  // The logits, float.
+  Output Logits(const Scope& scope, const Output& images, ModelVariables& variables) const;
 };
 
 }  // namespace monograph::examples

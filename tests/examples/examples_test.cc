@@ -513,6 +513,19 @@ TEST(Transformer, TrainsInOneGraphAndBetweenGraphsAndRefusesWhatCannotBe) {
   }
 }
 
+// The losses of lines "N	images/sec: ...	loss	accuracy", of the first client.
+std::vector<double> CnnLosses(const Ran& ran) {
+  std::vector<double> losses;
+  for (const std::string& line : ran.lines()) {
+    double loss = 0;
+    const size_t launched = line.starts_with("[client/0] ") ? 11 : 0;
+    if (std::sscanf(line.c_str() + launched, "%*d\timages/sec: %*f +/- %*f (jitter = %*f)\t%lf",
+                    &loss) == 1)
+      losses.push_back(loss);
+  }
+  return losses;
+}
+
 TEST(CnnBenchmarks, PrintsTheLinesOfTfCnnBenchmarks) {
   const Ran ran = RunProgram(kCnn +
                              "--model=resnet18 --device=cpu --num_batches=4 --display_every=3 "
@@ -535,13 +548,55 @@ Generating training model
 Initializing graph
 Running warm up
 Done warm up
-Step	Img/sec	total_loss	top_1_accuracy
-1	images/sec: \d+\.\d \+/- 0\.0 \(jitter = 0\.0\)	\d+\.\d{3}	[01]\.\d{3}
-3	images/sec: \d+\.\d \+/- \d+\.\d \(jitter = \d+\.\d\)	\d+\.\d{3}	[01]\.\d{3}
+Step	Img/sec	total_loss	top_1_accuracy	top_5_accuracy
+1	images/sec: \d+\.\d \+/- 0\.0 \(jitter = 0\.0\)	\d+\.\d{3}	[01]\.\d{3}	[01]\.\d{3}
+3	images/sec: \d+\.\d \+/- \d+\.\d \(jitter = \d+\.\d\)	\d+\.\d{3}	[01]\.\d{3}	[01]\.\d{3}
 -{64}
 total images/sec: \d+\.\d\d
 -{64}
 )"))) << ran.output;
+}
+
+TEST(CnnBenchmarks, OnlyForwardSaysNoLossAndChangesNothing) {
+  const TemporaryFolder folder;
+  const std::string train = kCnn + "--device=cpu --display_every=2 --init_learning_rate=0.5 ",
+                    save = " --num_batches=30 --train_dir=" + folder.File("run");
+  ASSERT_EQ(RunProgram(train + save).code, 0);
+  const auto forward = [&](const std::string& flags) {
+    const Ran ran = RunProgram(train + "--forward_only " + flags);
+    EXPECT_EQ(ran.code, 0) << ran.output;
+    std::vector<std::string> lines;
+    for (const std::string& line : ran.lines()) {
+      if (line.find("images/sec: ") == std::string::npos || line.starts_with("total")) continue;
+      lines.push_back(line.substr(0, line.find('\t')) + line.substr(line.find(")\t") + 1));
+    }
+    EXPECT_THAT(ran.output, HasSubstr("Mode:        forward only\n"));
+    EXPECT_THAT(ran.output, HasSubstr("\ntotal images/sec: "));
+    return lines;
+  };
+  // It has learnt its made-up batch, and goes on from the checkpoint without leaving another one.
+  for (int run = 0; run < 2; ++run)
+    EXPECT_EQ(forward("--train_dir=" + folder.File("run")),
+              (std::vector<std::string>{"1\t0.000\t1.000\t1.000", "2\t0.000\t1.000\t1.000"}));
+  EXPECT_EQ(forward("--num_gpus=2 --nocross_replica_sync").size(), 2u);
+  const Ran launched = RunProgram("monograph launch --ps=1 --workers=2 -- " MG_PROGRAMS "/" +
+                                  train + "--forward_only --replication=between_graph");
+  EXPECT_EQ(launched.code, 0) << launched.output;
+  EXPECT_THAT(launched.output, HasSubstr("total images/sec: "));
+}
+
+TEST(CnnBenchmarks, ComputesTheSameInBothLayouts) {
+  const auto loss = [](const std::string& format) {
+    const Ran ran = RunProgram(
+        kCnn +
+        "--model=resnet18 --image_size=64 --batch_size=4 --device=cpu --num_warmup_batches=0 "
+        "--data_format=" +
+        format);
+    EXPECT_EQ(ran.code, 0) << ran.output;
+    EXPECT_THAT(ran.output, HasSubstr("Data format: " + format + "\n"));
+    return CnnLosses(ran).at(0);
+  };
+  EXPECT_NEAR(loss("NHWC"), loss("NCHW"), 0.005);
 }
 
 TEST(CnnBenchmarks, LearnsFromTheRecordsThatEachTaskReads) {
@@ -594,19 +649,6 @@ TEST(CnnBenchmarks, ReadsNothingOfWhatAnEarlierRunOnTheSameDaemonsHasBegunToRead
                  " && truncate -s -1000 " + old + "/train-00000-of-00001 && " + read +
                  "--num_batches=30 --data_dir=" + fresh + "'");
   EXPECT_EQ(ran.code, 0) << ran.output;
-}
-
-// The losses of lines "N	images/sec: ...	loss	accuracy", of the first client.
-std::vector<double> CnnLosses(const Ran& ran) {
-  std::vector<double> losses;
-  for (const std::string& line : ran.lines()) {
-    double loss = 0;
-    const size_t launched = line.starts_with("[client/0] ") ? 11 : 0;
-    if (std::sscanf(line.c_str() + launched, "%*d\timages/sec: %*f +/- %*f (jitter = %*f)\t%lf",
-                    &loss) == 1)
-      losses.push_back(loss);
-  }
-  return losses;
 }
 
 TEST(CnnBenchmarks, AddsTheDecayOfWeightsToTheLossAndTrainsWithIt) {
@@ -666,7 +708,9 @@ TEST(CnnBenchmarks, GoesOnFromItsCheckpointInEveryReplication) {
 TEST(CnnBenchmarks, NamesEachMistake) {
   const std::pair<const char*, const char*> cases[] = {
       {"--model=vgg16", "resnet50"},
-      {"--data_format=NCHW", "--data_format: must be NHWC, not 'NCHW'"},
+      {"--data_format=NWHC", "--data_format: must be NHWC or NCHW, not 'NWHC'"},
+      {"--forward_only --save_model_steps=1",
+       "--forward_only saves nothing: leave out --save_model_steps"},
       {"--image_size=8", "--image_size must be 0 or at least 32, not 8"},
       {"--init_learning_rate=0", "--init_learning_rate must be greater than 0"},
       {"--momentum=1", "--momentum must be in [0, 1)"},

@@ -89,6 +89,17 @@ TEST(ResNet, ASmallOneOfTwoConvolutionsABlockLearnsItsBatch) {
   EXPECT_LT(losses.back(), 0.5f * losses.front());
 }
 
+TEST(ResNet, ASmallOneLearnsTheSameWithChannelsFirst) {
+  for (const bool bottleneck : {false, true}) {
+    ResNet net{.side = 16, .classes = 3, .width = 4, .blocks = {1, 1}, .bottleneck = bottleneck};
+    const std::vector<float> last = Train(net, 4);
+    net.channels_first = true;
+    const std::vector<float> first = Train(net, 4);
+    ASSERT_EQ(first.size(), 4u);
+    for (size_t i = 0; i < first.size(); ++i) EXPECT_NEAR(first[i], last[i], 1e-3f) << i;
+  }
+}
+
 TEST(ResNet, ASmallOneLearnsInBfloat16) {
   const ResNet net{.side = 16, .classes = 3, .width = 4, .blocks = {1, 1}, .compute = DT_BFLOAT16};
   const std::vector<float> losses = Train(net, 12);
