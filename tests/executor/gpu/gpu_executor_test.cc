@@ -281,9 +281,16 @@ struct PartsTask {
     }
   }
   bool WaitForParts(int wanted) {
+    return WaitFor([&] { return parts >= wanted; });
+  }
+  bool WaitForRefusal() {
+    return WaitFor([&] { return task.driver(0).has_refused(); });
+  }
+  template <typename Fn>
+  static bool WaitFor(const Fn& holds) {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (parts < wanted && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
-    return parts >= wanted;
+    while (!holds() && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+    return holds();
   }
 
   uint64_t expected_step = 0;
@@ -326,7 +333,7 @@ TEST(GpuExecutor, ATensorOfWhichAPartIsNotCopiedFailsTheStepAndKeepsItsMemoryUnt
     Collector collector;
     auto running = task.Begin(1, &collector);
     if (refused > 0) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      ASSERT_TRUE(task.WaitForRefusal());
       EXPECT_FALSE(collector.finished()) << refused;
       EXPECT_GE(task.task.gpu(0).device->memory().bytes_in_use(),
                 static_cast<int64_t>(PartsTask::kBytes));

@@ -101,6 +101,7 @@ class RecordingDriver : public StreamDriver, private Communicators {
     refuse_after_ = after;
     refuse_at_ = call;
   }
+  bool has_refused() const { return refuse_at_ == Call::kNone; }  // what RefuseAt asked for
   // It joins communicators with others of its world.
   void Link() { linked_ = true; }
   // Its sums may be made in any order; they then are, from the last rank to the first.
