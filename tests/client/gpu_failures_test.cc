@@ -110,8 +110,10 @@ class GpuFailures : public ::testing::Test {
     options.gpu.cuda_graphs = cuda_graphs;
     options.gpu.virtual_device_memory_mb = {{64}};
     if (separate_blocks_) setenv("MONOGRAPH_GPU_SEPARATE_BLOCKS", "1", 1);
+    if (poisoned_) setenv("MONOGRAPH_GPU_POISON", "1", 1);
     session_ = Session::Local(graph_, options).value();
     unsetenv("MONOGRAPH_GPU_SEPARATE_BLOCKS");
+    unsetenv("MONOGRAPH_GPU_POISON");
     Initialize();
   }
   void Initialize() { ASSERT_TRUE(session_->Run({}, {}, {initialize_}).ok()); }
@@ -231,7 +233,7 @@ class GpuFailures : public ::testing::Test {
   std::vector<Operation> restores_, holds_;
   std::set<NodeId> seen_;
   std::vector<Feed> feeds_;
-  bool separate_blocks_ = false, lost_now_ = false;
+  bool separate_blocks_ = false, poisoned_ = false, lost_now_ = false;
   std::unique_ptr<Session> session_;
   // By step, without CUDA graphs; values_[0] are the initial ones.
   std::vector<Tensor> losses_;
@@ -351,6 +353,19 @@ TEST_F(GpuFailures, SeparateBlocksChangeNoBit) {
   Open(/*cuda_graphs=*/true);
   ExpectSteps(1, kSteps);
   ExpectValues(kSteps);
+}
+
+TEST_F(GpuFailures, MemoryFullOfNaNChangesNoBit) {
+  Build(examples::MnistCnn{.side = 8, .conv1 = 2, .conv2 = 2, .fc = 4, .classes = 3, .dropout = 0}
+            .Training(),
+        {2, 64}, Adam(0.01));
+  poisoned_ = true;
+  for (const bool separate : {false, true}) {
+    separate_blocks_ = separate;
+    Open(/*cuda_graphs=*/true);
+    ExpectSteps(1, kSteps);
+    ExpectValues(kSteps);
+  }
 }
 
 // Each block is one call of cudaMalloc. A convolution or a product that finds no memory for its

@@ -11,7 +11,9 @@
 
 #include <array>
 #include <atomic>
+#include <cstdlib>
 #include <memory>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -87,6 +89,13 @@ class Handles {
 // launch would find its error.
 void Ignore(cudaError_t error) {
   if (error != cudaSuccess) (void)cudaGetLastError();
+}
+
+// Memory that nothing has written is NaN then, so that a kernel that reads it shows. No flag, since
+// programs without flags, as those of tests, want it, too.
+bool IsPoisoned() {
+  const char* text = std::getenv("MONOGRAPH_GPU_POISON");
+  return text != nullptr && std::string_view(text) == "1";
 }
 
 struct CapturedGraph {
@@ -190,8 +199,11 @@ class CudaDriver : public StreamDriver {
     }
     return CudaStatus(error, call);
   }
+  // Fills new memory with bytes that are NaN in every type of floats, and waits for that.
+  Status Poison(void* data, size_t bytes);
 
   const int device_;
+  const bool poisons_ = IsPoisoned();
   std::array<cudaStream_t, kQueues> streams_{};
   CudaStream stream_, members_stream_;
   std::shared_ptr<NcclPool> pool_;  // of device memory; nullptr: CUDA gives it
@@ -257,14 +269,24 @@ Result<void*> CudaDriver::AllocateDevice(size_t bytes) {
   Status status = Check(relaxed.error(), "cudaThreadExchangeStreamCaptureMode");
   if (status.ok()) status = Use();
   if (status.ok() && pool_ != nullptr) {
-    Result<void*> given = pool_->Allocate(bytes);
-    if (given.ok()) return given;
+    const Result<void*> given = pool_->Allocate(bytes);
     status = given.status();
+    if (given.ok()) data = *given;
   } else if (status.ok()) {
     status = Check(cudaMalloc(&data, bytes), "cudaMalloc");
   }
+  if (status.ok() && poisons_) {
+    status = Poison(data, bytes);
+    if (!status.ok()) FreeDevice(data);
+  }
   if (!status.ok()) return status.WithContext(std::to_string(bytes) + " bytes");
   return data;
+}
+
+Status CudaDriver::Poison(void* data, size_t bytes) {
+  const cudaStream_t stream = Of(Queue::kToDevice);
+  MG_RETURN_IF_ERROR(Check(cudaMemsetAsync(data, 0xff, bytes, stream), "cudaMemsetAsync"));
+  return Check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
 }
 
 Result<void*> CudaDriver::AllocatePinned(size_t bytes) {

@@ -2,8 +2,10 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -169,6 +171,19 @@ TEST_F(CudaDriver, TwoPartsOfOneGpuExchangeMemory) {
     std::this_thread::yield();
   EXPECT_EQ(host_[kCount - 1], 77);
   other->FreeDevice(there);
+}
+
+TEST_F(CudaDriver, MemoryThatIsToBePoisonedIsFullOfNaN) {
+  setenv("MONOGRAPH_GPU_POISON", "1", 1);
+  const auto poisons = cuda::MakeCudaDriver(0, GpuOptions()).value();
+  unsetenv("MONOGRAPH_GPU_POISON");
+  void* const data = poisons->AllocateDevice(kBytes).value();
+  const EventId copied = Event();
+  ASSERT_TRUE(driver_->Copy(Queue::kToHost, host_, data, kBytes).ok());
+  ASSERT_TRUE(driver_->Record(copied, Queue::kToHost).ok());
+  ASSERT_TRUE(WaitDone(copied));
+  EXPECT_EQ(std::count(host_, host_ + kCount, -1), kCount);
+  poisons->FreeDevice(data);
 }
 
 TEST(CudaDrivers, WorkOnTheirOwnGpuOnThreadsThatHaveNamedNone) {
