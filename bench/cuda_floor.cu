@@ -1,6 +1,8 @@
-// The constructor goes over the graph's nodes in their order, makes the descriptors and memory of
-// each node that cuDNN or cuBLASLt has a call for, and keeps the call; then all calls are captured
-// as one CUDA graph. A step replays it, timed by events on the stream.
+// Floor's constructor goes over the graph's nodes in their order, makes the descriptors and memory
+// of each node that cuDNN or cuBLASLt has a call for, and keeps the call; then all calls are
+// captured as one CUDA graph. A step replays it, timed by events on the stream. Products are
+// described and asked of cuBLASLt in one place (Products), for Floor and for the times of all
+// algorithms.
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 #include <cudnn.h>
@@ -14,6 +16,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -136,14 +139,147 @@ cudnnDataType_t DnnType(DType dtype) {
                             : CUDNN_DATA_BFLOAT16;
 }
 
-class Floor : public CudaFloor {
+Shape ShapeOf(const Graph& graph, Endpoint e) {
+  if (!graph.shape(e).fully_known()) Die("the shape of " + graph.TensorName(e) + " is not known");
+  return graph.shape(e).AsShape();
+}
+
+// out [m, n] = op(a) op(b), row-major; op transposes or does nothing.
+struct Product {
+  int64_t m, n, k;
+  bool ta, tb;
+  DType dtype;
+  bool operator<(const Product& o) const {
+    return std::tie(m, n, k, ta, tb, dtype) < std::tie(o.m, o.n, o.k, o.ta, o.tb, o.dtype);
+  }
+
+  std::string Text() const {
+    return std::to_string(m) + " x " + std::to_string(n) + " x " + std::to_string(k) + ", " +
+           std::string(DTypeName(dtype)) + (ta ? ", a transposed" : "") +
+           (tb ? ", b transposed" : "");
+  }
+};
+
+// What a node multiplies; nothing if it is no product.
+std::optional<Product> ProductOf(const Graph& graph, NodeId id) {
+  const auto in = graph.inputs(id);
+  const DType dtype = graph.dtype({id, 0});
+  if (graph.is(id, "MatMul")) {
+    const bool ta = graph.attrs(id).Get<bool>("transpose_a"),
+               tb = graph.attrs(id).Get<bool>("transpose_b");
+    const Shape a = ShapeOf(graph, in[0]), out = ShapeOf(graph, {id, 0});
+    return Product{out[0], out[1], a[ta ? 0 : 1], ta, tb, dtype};
+  }
+  const bool forward = graph.is(id, "Conv2D");
+  if (!forward && !graph.is(id, "Conv2DBackpropInput")) return std::nullopt;
+  const auto g = Check(ops::conv::MakeGeometry(
+      graph.attrs(id), ShapeOf(graph, forward ? in[0] : Endpoint{id, 0}), ShapeOf(graph, in[1])));
+  const auto single = [](const auto& window) { return window.size == 1 && window.stride == 1; };
+  if (!single(g.rows) || !single(g.columns) || g.groups != 1 || g.nchw) return std::nullopt;
+  const int64_t pixels = g.n * g.rows.out * g.columns.out;
+  return forward ? Product{pixels, g.oc, g.ic, false, false, dtype}
+                 : Product{pixels, g.ic, g.oc, false, true, dtype};
+}
+
+// cuBLASLt's calls, on a stream with memory of its own. Descriptors live as long as the program.
+class Products {
  public:
-  Floor(const Graph& graph, const FloorOptions& options) : graph_(graph), options_(options) {
+  Products() {
     CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
-    CUDNN(cudnnCreate(&cudnn_));
-    CUDNN(cudnnSetStream(cudnn_, stream_));
     CUBLAS(cublasLtCreate(&cublas_));
     CUDA(cudaMalloc(&workspace_, kWorkspace));
+  }
+  ~Products() { cudaFree(workspace_); }
+  Products(const Products&) = delete;
+
+  std::vector<ProductTimes> Time(const Graph& graph, bool allow_tf32) {
+    std::map<Product, int> counts;
+    for (NodeId id : Check(graph.TopologicalOrder())) {
+      if (const auto product = ProductOf(graph, id)) ++counts[*product];
+    }
+    std::vector<ProductTimes> all;
+    for (const auto& [product, count] : counts) {
+      ProductTimes times{.what = product.Text(), .count = count};
+      for (const auto& call : Calls(product, allow_tf32, kMostAlgorithms)) {
+        if (!call().ok()) continue;
+        constexpr int kCalls = 10;
+        const double seconds = timer_.Seconds(stream_, [&] {
+          for (int i = 0; i < kCalls; ++i) Check(call());
+        });
+        times.us.push_back(1e6 * seconds / kCalls);
+      }
+      all.push_back(std::move(times));
+    }
+    return all;
+  }
+
+ protected:
+  using Call = std::function<Status()>;
+  static constexpr size_t kWorkspace = size_t{1} << 30;
+
+  void* Take(size_t bytes) { return memory_.Take(bytes, stream_); }
+
+  // The product by each of the first `most` algorithms (at most kMostAlgorithms), on the same
+  // operands.
+  std::vector<Call> Calls(const Product& p, bool allow_tf32, int most) {
+    const cudaDataType_t type = p.dtype == DT_FLOAT  ? CUDA_R_32F
+                                : p.dtype == DT_HALF ? CUDA_R_16F
+                                                     : CUDA_R_16BF;
+    cublasLtMatmulDesc_t operation = nullptr;
+    CUBLAS(cublasLtMatmulDescCreate(
+        &operation,
+        p.dtype == DT_FLOAT && allow_tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
+        CUDA_R_32F));
+    const cublasOperation_t first = p.tb ? CUBLAS_OP_T : CUBLAS_OP_N,
+                            second = p.ta ? CUBLAS_OP_T : CUBLAS_OP_N;
+    CUBLAS(cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_TRANSA, &first,
+                                          sizeof first));
+    CUBLAS(cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_TRANSB, &second,
+                                          sizeof second));
+    cublasLtMatrixLayout_t lb = nullptr, la = nullptr, lc = nullptr;
+    const auto layout = [&](cublasLtMatrixLayout_t* made, int64_t rows, int64_t columns) {
+      CUBLAS(cublasLtMatrixLayoutCreate(made, type, static_cast<uint64_t>(columns),
+                                        static_cast<uint64_t>(rows), columns));
+      return Take(static_cast<size_t>(rows * columns) * DTypeSize(p.dtype));
+    };
+    void* const pa = layout(&la, p.ta ? p.k : p.m, p.ta ? p.m : p.k);
+    void* const pb = layout(&lb, p.tb ? p.n : p.k, p.tb ? p.k : p.n);
+    void* const pc = layout(&lc, p.m, p.n);
+    cublasLtMatmulPreference_t preference = nullptr;
+    CUBLAS(cublasLtMatmulPreferenceCreate(&preference));
+    const size_t bytes = size_t{32} << 20;
+    CUBLAS(cublasLtMatmulPreferenceSetAttribute(
+        preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof bytes));
+    cublasLtMatmulHeuristicResult_t results[kMostAlgorithms];
+    int count = 0;
+    CUBLAS(cublasLtMatmulAlgoGetHeuristic(cublas_, operation, lb, la, lc, lc, preference, most,
+                                          results, &count));
+    std::vector<Call> calls;
+    for (int i = 0; i < count; ++i) {
+      const cublasLtMatmulAlgo_t algorithm = results[i].algo;
+      calls.push_back([=, this] {
+        const float one = 1, zero = 0;
+        MG_CUBLAS_RETURN_IF_ERROR(cublasLtMatmul(cublas_, operation, &one, pb, lb, pa, la, &zero,
+                                                 pc, lc, pc, lc, &algorithm, workspace_, bytes,
+                                                 stream_));
+        return Status();
+      });
+    }
+    return calls;
+  }
+
+  Memory memory_;
+  Timer timer_;
+  cudaStream_t stream_ = nullptr;
+  cublasLtHandle_t cublas_ = nullptr;
+  void* workspace_ = nullptr;
+};
+
+class Floor : public CudaFloor, private Products {
+ public:
+  Floor(const Graph& graph, const FloorOptions& options) : graph_(graph), options_(options) {
+    CUDNN(cudnnCreate(&cudnn_));
+    CUDNN(cudnnSetStream(cudnn_, stream_));
     for (NodeId id : Check(graph.TopologicalOrder())) Add(id);
     CUDA(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
     for (const auto& call : calls_) Check(call());
@@ -152,8 +288,6 @@ class Floor : public CudaFloor {
     CUDA(cudaGraphInstantiate(&replay_, captured, 0));
     CUDA(cudaGraphDestroy(captured));
   }
-  ~Floor() override { cudaFree(workspace_); }
-
   double Step() override {
     return timer_.Seconds(stream_, [&] { CUDA(cudaGraphLaunch(replay_, stream_)); });
   }
@@ -161,14 +295,7 @@ class Floor : public CudaFloor {
   const std::string& refused() const override { return refused_; }
 
  private:
-  static constexpr size_t kWorkspace = size_t{1} << 30;
-
-  Shape ShapeOf(Endpoint e) const {
-    if (!graph_.shape(e).fully_known())
-      Die("the shape of " + graph_.TensorName(e) + " is not known");
-    return graph_.shape(e).AsShape();
-  }
-  void* Take(size_t bytes) { return memory_.Take(bytes, stream_); }
+  Shape ShapeOf(Endpoint e) const { return bench::ShapeOf(graph_, e); }
   void* Room(Endpoint e) {
     return Take(static_cast<size_t>(ShapeOf(e).elements()) * DTypeSize(graph_.dtype(e)));
   }
@@ -190,7 +317,6 @@ class Floor : public CudaFloor {
     }
   }
 
-  using Call = std::function<Status()>;
   // Runs it once, which loads what is loaded late. False if the library refuses it.
   bool Keep(Call call) {
     const Status status = call();
@@ -272,54 +398,9 @@ class Floor : public CudaFloor {
   }
 
   void AddMatMul(NodeId id) {
-    const auto in = graph_.inputs(id);
-    const DType dtype = graph_.dtype({id, 0});
-    const Shape a = ShapeOf(in[0]), b = ShapeOf(in[1]), c = ShapeOf({id, 0});
-    const bool ta = graph_.attrs(id).Get<bool>("transpose_a"),
-               tb = graph_.attrs(id).Get<bool>("transpose_b");
-    const cudaDataType_t type = dtype == DT_FLOAT  ? CUDA_R_32F
-                                : dtype == DT_HALF ? CUDA_R_16F
-                                                   : CUDA_R_16BF;
-    cublasLtMatmulDesc_t operation = nullptr;
-    CUBLAS(cublasLtMatmulDescCreate(&operation,
-                                    dtype == DT_FLOAT && options_.allow_tf32
-                                        ? CUBLAS_COMPUTE_32F_FAST_TF32
-                                        : CUBLAS_COMPUTE_32F,
-                                    CUDA_R_32F));
-    const cublasOperation_t first = tb ? CUBLAS_OP_T : CUBLAS_OP_N,
-                            second = ta ? CUBLAS_OP_T : CUBLAS_OP_N;
-    CUBLAS(cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_TRANSA, &first,
-                                          sizeof first));
-    CUBLAS(cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_TRANSB, &second,
-                                          sizeof second));
-    cublasLtMatrixLayout_t lb = nullptr, la = nullptr, lc = nullptr;
-    const auto layout = [&](cublasLtMatrixLayout_t* made, const Shape& s) {
-      CUBLAS(cublasLtMatrixLayoutCreate(made, type, static_cast<uint64_t>(s[1]),
-                                        static_cast<uint64_t>(s[0]), s[1]));
-    };
-    layout(&lb, b), layout(&la, a), layout(&lc, c);
-    cublasLtMatmulPreference_t preference = nullptr;
-    CUBLAS(cublasLtMatmulPreferenceCreate(&preference));
-    const size_t bytes = size_t{32} << 20;
-    CUBLAS(cublasLtMatmulPreferenceSetAttribute(
-        preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof bytes));
-    cublasLtMatmulHeuristicResult_t result{};
-    int count = 0;
-    CUBLAS(cublasLtMatmulAlgoGetHeuristic(cublas_, operation, lb, la, lc, lc, preference, 1,
-                                          &result, &count));
-    if (count == 0) {
-      why_ = "cuBLASLt has no algorithm";
-      return Refuse(id);
-    }
-    void *pa = Room(in[0]), *pb = Room(in[1]), *pc = Room({id, 0});
-    const bool kept = Keep([=, this] {
-      const float one = 1, zero = 0;
-      MG_CUBLAS_RETURN_IF_ERROR(cublasLtMatmul(cublas_, operation, &one, pb, lb, pa, la, &zero, pc,
-                                               lc, pc, lc, &result.algo, workspace_, bytes,
-                                               stream_));
-      return Status();
-    });
-    if (!kept) Refuse(id);
+    why_ = "cuBLASLt has no algorithm";
+    const auto calls = Calls(*ProductOf(graph_, id), options_.allow_tf32, 1);
+    if (calls.empty() || !Keep(calls[0])) Refuse(id);
   }
 
   // A descriptor that lives as long as the program.
@@ -435,13 +516,8 @@ class Floor : public CudaFloor {
 
   const Graph& graph_;
   const FloorOptions options_;
-  Memory memory_;
-  Timer timer_;
-  cudaStream_t stream_ = nullptr;
   cudnnHandle_t cudnn_ = nullptr;
-  cublasLtHandle_t cublas_ = nullptr;
   cudaGraphExec_t replay_ = nullptr;
-  void* workspace_ = nullptr;
   // By mode, type and shape: a model has many alike.
   std::map<std::tuple<int, DType, ops::conv::Geometry::Key>, std::shared_ptr<ops::cudnn::Plan>>
       plans_;
@@ -455,6 +531,12 @@ double Now() {
   const std::chrono::duration<double> now = std::chrono::steady_clock::now().time_since_epoch();
   return now.count();
 }
+
+// Of a copy.
+struct Ends {
+  void *from = nullptr, *to = nullptr;
+  int64_t bytes = 0;
+};
 
 class Floors : public CudaFloors {
  public:
@@ -509,26 +591,33 @@ class Floors : public CudaFloors {
     cudaFree(data);
     return seconds / launches;
   }
-  double PinnedCopySeconds(int64_t bytes, bool to_device) override {
+  double CopySeconds(int64_t bytes, CopyKind kind) override {
     static Timer timer;
     static cudaStream_t stream = nullptr;
-    static void *host = nullptr, *device = nullptr;
-    static int64_t held = 0;
+    static std::map<CopyKind, Ends> all;
     if (stream == nullptr) CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    if (held < bytes) {
-      if (held > 0) {
-        CUDA(cudaFreeHost(host));
-        CUDA(cudaFree(device));
-      }
-      CUDA(cudaMallocHost(&host, static_cast<size_t>(bytes)));
-      CUDA(cudaMalloc(&device, static_cast<size_t>(bytes)));
-      held = bytes;
+    const bool from_host = kind == CopyKind::kToDevice, to_host = kind == CopyKind::kToHost;
+    Ends& ends = all[kind];
+    const auto take = [&](void** data, bool host) {
+      if (*data != nullptr) CUDA(host ? cudaFreeHost(*data) : cudaFree(*data));
+      CUDA(host ? cudaMallocHost(data, static_cast<size_t>(bytes))
+                : cudaMalloc(data, static_cast<size_t>(bytes)));
+    };
+    if (ends.bytes < bytes) {
+      take(&ends.from, from_host);
+      take(&ends.to, to_host);
+      ends.bytes = bytes;
     }
     return timer.Seconds(stream, [&] {
-      CUDA(cudaMemcpyAsync(to_device ? device : host, to_device ? host : device,
-                           static_cast<size_t>(bytes),
-                           to_device ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost, stream));
+      CUDA(cudaMemcpyAsync(ends.to, ends.from, static_cast<size_t>(bytes),
+                           from_host ? cudaMemcpyHostToDevice
+                           : to_host ? cudaMemcpyDeviceToHost
+                                     : cudaMemcpyDeviceToDevice,
+                           stream));
     });
+  }
+  std::vector<ProductTimes> TimeProducts(const Graph& graph, const FloorOptions& options) override {
+    return Products().Time(graph, options.allow_tf32);
   }
 };
 

@@ -1,12 +1,13 @@
 // What a training step costs in cuDNN's and cuBLASLt's calls alone: those that the graph's nodes
 // ask for, one after the other, captured and replayed as one CUDA graph. What has no call there
 // (optimizers, casts, the loss) is left out, which is in the reference's favour. Also a bare kernel
-// launch, a copy from and to pinned memory, and how much memory of the device is free.
+// launch, copies, how much memory of the device is free, and the times of cuBLASLt's algorithms.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace monograph {
 class Graph;
@@ -17,6 +18,18 @@ namespace monograph::bench {
 struct FloorOptions {
   bool allow_tf32 = true;
   std::string only = {};  // nodes of this op; empty: all
+};
+
+enum class CopyKind { kToDevice, kToHost, kOnDevice };  // host memory is pinned
+
+inline constexpr int kMostAlgorithms = 8;  // of cuBLASLt's for a product
+// Products of one shape in a graph.
+struct ProductTimes {
+  std::string what;  // sizes, type, and what is transposed
+  int count = 0;     // in the graph
+  // Of the algorithms in the order of cuBLASLt's ranking: microseconds of a call; what a call
+  // refuses is left out.
+  std::vector<double> us;
 };
 
 class CudaFloor {
@@ -43,8 +56,12 @@ class CudaFloors {
   // one, or replayed as one CUDA graph.
   virtual double LaunchSeconds(int launches, bool replayed) = 0;
   virtual int64_t FreeBytes() = 0;
-  // Seconds of one cudaMemcpyAsync of pinned memory.
-  virtual double PinnedCopySeconds(int64_t bytes, bool to_device) = 0;
+  // Seconds of one cudaMemcpyAsync.
+  virtual double CopySeconds(int64_t bytes, CopyKind kind) = 0;
+  // Of each shape among the graph's MatMul nodes and convolutions of one pixel, forward and for the
+  // input's gradient, which are products, too: the first kMostAlgorithms.
+  virtual std::vector<ProductTimes> TimeProducts(const Graph& graph,
+                                                 const FloorOptions& options) = 0;
 };
 
 // The library beside this program, or nullptr and why there is none.

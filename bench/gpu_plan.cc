@@ -12,10 +12,10 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "bench/gpu_least.h"
+#include "bench/gpu_trace.h"
 #include "bench/harness.h"
 
 namespace monograph::bench {
@@ -23,8 +23,7 @@ namespace {
 
 constexpr char kLog[] = "MG_EMULATED_GPU_LOG";
 
-struct Node {
-  std::string name, op;
+struct Sum {
   int64_t bytes = 0;
   int launches = 0;
 };
@@ -106,37 +105,27 @@ void PrintPlan(const std::string& name, const Graph& step,
   const std::string log = std::getenv(kLog);
   std::fflush(nullptr);
   const auto from = static_cast<std::streamoff>(std::filesystem::file_size(log));
-  const nlohmann::json trace = nlohmann::json::parse(traced());
-  std::vector<std::pair<double, Node>> timed;
-  for (const nlohmann::json& event : trace.at("traceEvents")) {
-    if (event.at("ph") != "X" || event.at("args").contains("id")) continue;  // a node of the plan
-    Node node{event.at("name"), event.at("args").at("op"),
-              event.at("args").value("bytes", int64_t{0})};
-    node.bytes += BytesReadAgain(step, node.name, node.op, node.bytes);
-    timed.push_back({event.at("ts").get<double>(), std::move(node)});
-  }
-  std::stable_sort(timed.begin(), timed.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  const std::vector<TracedNode> nodes = NodesOnGpu(step, traced());
   const std::vector<int> launches = LaunchesOf(log, from);
-  if (launches.size() != timed.size())
-    Die(name + ": the trace has " + std::to_string(timed.size()) +
+  if (launches.size() != nodes.size())
+    Die(name + ": the trace has " + std::to_string(nodes.size()) +
         " nodes on the GPU, and the emulated runtime saw " + std::to_string(launches.size()));
 
   std::printf(
       "\n%s\n\n| node | op | launches | MB | us at %.1f TB/s |\n| --- | --- | --- | --- | --- |\n",
       name.c_str(), kPlanBytesPerSecond * 1e-12);
-  std::map<std::string, Node> by_op;
-  Node all;
-  for (size_t i = 0; i < timed.size(); ++i) {
-    Node& node = timed[i].second;
+  std::map<std::string, Sum> by_op;
+  Sum all;
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    const TracedNode& node = nodes[i];
     if (launches[i] == 0) continue;  // it only looks at its input in another way
     Print(node.name, node.op, launches[i], node.bytes);
-    for (Node* sum : {&by_op[node.op], &all}) {
+    for (Sum* sum : {&by_op[node.op], &all}) {
       sum->launches += launches[i];
       sum->bytes += node.bytes;
     }
   }
-  std::vector<std::pair<std::string, Node>> ops(by_op.begin(), by_op.end());
+  std::vector<std::pair<std::string, Sum>> ops(by_op.begin(), by_op.end());
   std::stable_sort(ops.begin(), ops.end(),
                    [](const auto& a, const auto& b) { return a.second.bytes > b.second.bytes; });
   std::printf("\n| all of | | launches | MB | us |\n| --- | --- | --- | --- | --- |\n");

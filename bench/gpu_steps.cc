@@ -61,6 +61,25 @@ std::vector<GpuStep> GpuSteps() {
   return steps;
 }
 
+std::vector<GpuStep> LossSteps(bool small) {
+  examples::MnistCnn cnn{.dropout = 0};
+  examples::ResNet resnet;
+  if (small) {
+    cnn.fc = 16;
+    resnet.side = 64;
+    resnet.classes = 10;
+    resnet.width = 8;
+    resnet.blocks = {1, 1, 2, 1};
+  }
+  const int64_t images = small ? 4 : 64;
+  const GpuMode mode{.deterministic = true};
+  return {{.name = "CNN", .model = cnn.Training(), .images = {images, 28 * 28}, .mode = mode},
+          {.name = "ResNet-50",
+           .model = resnet.Training(),
+           .images = {images, resnet.side, resnet.side, 3},
+           .mode = mode}};
+}
+
 std::vector<Side> TorchSides(Peer& torch, const GpuStep& step) {
   std::vector<Side> sides;
   for (const std::string how : {"eager", "compiled"}) {

@@ -28,6 +28,10 @@ struct GpuStep {
 
 std::vector<GpuStep> GpuSteps();
 
+// Of the CNN and of ResNet-50, in float32 and the deterministic mode, for a comparison of losses.
+// `small`: of few images and units.
+std::vector<GpuStep> LossSteps(bool small);
+
 // Of a step against the libraries' own calls, and against each of torch's sides.
 inline constexpr Goal kGoalOfCalls{0.95, Goal::kMin}, kGoalOfTorch{1.0, Goal::kMin};
 

@@ -54,6 +54,8 @@ Args Args::Parse(int argc, char** argv, const char* what) {
       args.profile = true;
     } else if (arg == "--plan") {
       args.plan = true;
+    } else if (arg == "--small") {
+      args.small = true;
     } else if (arg == "--list") {
       args.list = true;
     } else if (const auto json = value("json")) {
@@ -83,7 +85,10 @@ Args Args::Parse(int argc, char** argv, const char* what) {
           "  --ray=PYTHON         the same for Ray\n"
           "  --torch=PYTHON       the same for torch\n"
           "  --profile            show where the time goes, where the benchmark can\n"
-          "  --plan               of gpu_bench: what each node of a step moves, without a GPU\n",
+          "  --plan               of gpu_bench: what each node of a step moves, without a GPU\n"
+          "  --small              of gpu_bench: sizes that an emulated GPU computes in seconds, "
+          "where "
+          "numbers count\n",
           what);
       std::exit(out == stdout ? 0 : 2);
     }

@@ -36,6 +36,7 @@ struct Args {
       torch;             // Python interpreters that have them; empty: leave the peer out
   bool profile = false;  // benchmark's own meaning: where the time goes
   bool plan = false;     // of gpu_bench: print what each node has to do, without a GPU
+  bool small = false;    // of gpu_bench: sizes that an emulated GPU computes in seconds
   bool list = false;     // only print the names of the cases
 
   // Ends the program for --help (0) and for what it does not know (2).
