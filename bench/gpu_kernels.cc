@@ -14,6 +14,7 @@
 
 #include "bench/gpu_trace.h"
 #include "bench/gpu_training.h"
+#include "client/registries.h"
 #include "client/session.h"
 #include "ops/cast/cast.h"
 #include "ops/constant/constant.h"

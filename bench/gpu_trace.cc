@@ -4,7 +4,9 @@
 #include <cstdio>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
+#include <span>
 #include <string_view>
 #include <utility>
 
