@@ -68,7 +68,7 @@ configure_and_build() {
 
 # gpu_check_programs LIST: the programs that scripts/gpu_check runs without --part others, where LIST is test_programs.txt of a build.
 gpu_check_programs() {
-  printf '%s\n' monograph monograph-executor mnist_replica gpu_bench
+  printf '%s\n' monograph monograph-executor mnist_replica cnn_benchmarks gpu_bench
   awk '$3 == "gpu" {print $1}' "$1"
 }
 

@@ -14,13 +14,15 @@ unpack the archive; the third finds that of the second.
 Then each call has to be below nine and a half minutes, its report has to have every item and what came
 of it, what failed has to be named, files have to be few and small, and the last 12,000 characters
 printed have to hold the summary. On the emulated GPU items may reach their limit, but nothing may fail.
-In call 3 there is a compute-sanitizer that only runs the program, and no torch.
+In call 3 there are a compute-sanitizer and an ncu that only run the program, and no torch.
 Before call 1 is made it is made once and killed: the report that it leaves is read.
 
-The emulated GPU is slow, so call 1 trains with 2 images of a data set of 24 (--train), no item has
-more than --cap seconds, and in call 2 kernels compute nothing (MG_EMULATED_GPU_COMPUTE=0).
+The emulated GPU is slow, so call 1 trains with 2 images of a data set of 24 (--train), a model of one
+layer in place of ResNet-50 (--resnet), and multiplies and copies little (--bench); no item has more
+than --cap seconds, and in call 2 kernels compute nothing (MG_EMULATED_GPU_COMPUTE=0).
 
---faults has programs in the bundle's place that go a slower way, do not capture, write other bits, hang
+--faults has programs in the bundle's place that go a slower way, do not capture, write other bits (one
+only on memory full of NaN), hang
 through a SIGTERM, crash, print without end, or miss a library, on a disk for reports that is full for a
 while. Without --call and --faults all is rehearsed. Needs root, for namespaces and chroot.
 """
@@ -46,12 +48,16 @@ DRIVER = 'usr/local/nvidia/lib64'
 # What gpu_check may need, and no more: a call of anything else is a "command not found".
 TOOLS = ('awk basename bash cat chmod cksum cmp comm cp cut date dirname env find grep gzip head ldconfig ldd ln ls mkdir mktemp mv nproc realpath rm sed seq sleep sort '
          'stat tail tar tee timeout touch tr uname uniq wc xz').split()
-PARTS = {1: 'ceilings bits tests', 2: 'figures', 3: 'sanitize torch'}
-TITLES = {'^launch|^copy': 'Launches, copies', 'batch 64': 'Training steps', '^programmatic': 'Programmatic dependent launch', '^allocations': 'Allocations',
+PARTS = {1: 'ceilings bits losses tests', 2: 'figures nodes', 3: 'profile sanitize torch'}
+TITLES = {'^launch|^copy|^product': 'Launches, copies, products', '^trace': 'Traced steps', '^algorithms': 'Algorithms of products', 'batch 64': 'Training steps', '^programmatic': 'Programmatic dependent launch', '^allocations': 'Allocations',
           '^kernel': "Our own kernels against cuDNN's"}
 CALL_SECONDS = 570  # nine minutes, and the end of what was running
 FAULTY = {
     'monograph': 'echo "/device:GPU:0  Stub"',
+    'cnn_benchmarks': '''
+for word in "$@"; do case $word in --train_dir=*) dir=${word#--train_dir=} ;; esac; done
+mkdir -p "$dir"; echo weights >"$dir/model.ckpt-50.safetensors"
+[ "$MONOGRAPH_GPU_POISON" = 0 ] || echo nan >"$dir/model.ckpt-50.safetensors"''',
     'mnist_replica': '''
 for word in "$@"; do case $word in --train_dir=*) dir=${word#--train_dir=} ;; esac; done
 mkdir -p "$dir"; echo weights >"$dir/model.ckpt-50.safetensors"
@@ -64,13 +70,14 @@ case "$*" in *programmatic*) echo "GPU 0: 3 nodes are not captured as a CUDA gra
     'gpu_training_test': 'echo "[  PASSED  ] 1 test."',
 }
 FAULTS_NAMED = [  # in the report's "What failed"
-    r'- training in float without CUDA graphs: the bits of the weights differ from those with CUDA graphs',
-    r'- training in bfloat16 with programmatic dependent launch: not captured as a CUDA graph \(1 times\): GPU 0: 3 nodes',
+    r'- training CNN, float, without CUDA graphs: the bits of the weights differ from those with CUDA graphs',
+    r'- training ResNet-50, bfloat16, on memory full of NaN: the bits of the weights differ from those with CUDA graphs',
+    r'- training CNN, bfloat16, with programmatic dependent launch: not captured as a CUDA graph \(1 times\): GPU 0: 3 nodes',
     r'- gpu_ops_test: a slower way takes its place \(1 times\): cuBLASLt has no algorithm',
     r'- cuda_driver_test: did not end in 5 s',
     r'- nccl_test: killed by signal 11',
     r'- cudnn_graph_test: SKIPPED . all tests \(1 times\): .*libcu[a-zA-Z]+\.so\.\d+: cannot open shared object file',
-    r'- Launches, copies: launch, replayed: nothing is measured \(1 times\): .*libcu[a-zA-Z]+\.so\.\d+: cannot open shared object file',
+    r'- Launches, copies, products: launch, replayed: nothing is measured \(1 times\): .*libcu[a-zA-Z]+\.so\.\d+: cannot open shared object file',
     r'- the report could not be written before .*No space left on device',
 ]
 
@@ -207,7 +214,8 @@ EMULATED = {'MONOGRAPH_CUDA_PLUGIN': f'/{DRIVER}/libmonograph_cuda.so'}
 def typed(call, options):
     flags = f'--archive bundle.tar.xz --call {call} --out /out/report.md --cap {options.cap} --quick'
     if call == 1:
-        flags += ' --train=--batch_size=2 --train=--fc=16 --train=--data_name=mnist --train=--data_dir=/data'
+        flags += ' --train=--batch_size=2 --train=--fc=16 --train=--data_name=mnist --train=--data_dir=/data --bench=--small'
+        flags += ' --resnet=--model=trivial --resnet=--image_size=32 --resnet=--batch_size=2 --resnet=--num_batches=5'
     else:
         flags += ' --append=kept/report.md'
     return 'scripts/gpu_check ' + flags
@@ -218,14 +226,16 @@ def expected_items(call):
     bundle = MACHINE / 'project/monograph'
     names = ['monograph devices']
     if call == 1:
-        for dtype in ('float', 'bfloat16'):
-            names += [f'training in {dtype} {way}' for way in ('with CUDA graphs', 'with CUDA graphs, again', 'with programmatic dependent launch', 'without CUDA graphs')]
+        ways = ['with CUDA graphs', 'with CUDA graphs, again', 'with programmatic dependent launch', 'on memory full of NaN', 'without CUDA graphs']
+        each = ['each tensor on memory full of NaN']
+        for run, its in (('CNN, float', ways + each), ('CNN, bfloat16', ways + each), ('ResNet-50, bfloat16', ways)):
+            names += [f'training {run}, {way}' for way in its]
         names += [line.split()[0] for line in (bundle / 'tests/programs.txt').read_text().splitlines() if line.endswith(' gpu')]
     if call == 3:
-        names += [f'memcheck {program}' for program in ('cuda_driver_test', 'gpu_ops_test', 'gpu_kernels_test')] + ['racecheck gpu_ops_test']
+        names += [f'memcheck {program}' for program in ('cuda_driver_test', 'gpu_ops_test')] + ['racecheck gpu_ops_test', 'ncu ResNet-50']
     cases = output_of(str(BUILD / 'bin/gpu_bench'), '--list').splitlines()
     for pattern, title in TITLES.items():
-        if (title == 'Launches, copies') == (call == 1) and call < 3:
+        if (title == 'Launches, copies, products') == (call == 1) and call < 3:
             names += [f'{title}: list'] + [f'{title}: {case}' for case in cases if re.search(pattern, case)]
     return names
 
@@ -266,9 +276,10 @@ def rehearse_call(call, archive, options):
         shutil.rmtree(MACHINE / 'project/kept', ignore_errors=True)
         shutil.copytree(kept, MACHINE / 'project/kept')
     if call == 3:
-        tool = MACHINE / 'usr/bin/compute-sanitizer'
-        tool.write_text('#!/usr/bin/env bash\nwhile [[ $1 == --* ]]; do shift; done\nexec "$@"\n')
-        tool.chmod(0o755)
+        for name in ('compute-sanitizer', 'ncu'):
+            tool = MACHINE / 'usr/bin' / name
+            tool.write_text('#!/usr/bin/env bash\nuntil [ -x "$1" ]; do shift; done\nexec "$@"\n')
+            tool.chmod(0o755)
     out = MACHINE / 'out'
     environment = dict(EMULATED, **({'MG_EMULATED_GPU_COMPUTE': '0'} if call == 2 else {}))
     if call == 1:
@@ -294,6 +305,8 @@ def rehearse_call(call, archive, options):
     check(max(map(len, report.splitlines())) < 1000, 'a line of the report is longer than 1,000 characters')
     for before in range(1, call + 1):
         check(report.count(f': {PARTS[before]}\n') == 1, f'the report lacks the heading of call {before}, or has it twice')
+    if call == 1:
+        check('No losses: python3 does not have torch.' in report, 'the report does not say that there are no losses')
     if call == 3:
         check('No torch: python3 does not have it.' in report, 'the report does not say that there is no torch')
     # Every item, once, with what came of it.

@@ -18,9 +18,12 @@ PROGRAMS = {
     'mnist_replica': '''
 for word in "$@"; do case $word in --train_dir=*) dir=${word#--train_dir=} ;; esac; done
 mkdir -p "$dir" && echo weights >"$dir/model.ckpt-50.safetensors"''',
+    'cnn_benchmarks': '''
+for word in "$@"; do case $word in --train_dir=*) dir=${word#--train_dir=} ;; esac; done
+mkdir -p "$dir" && echo "weights of a ResNet" >"$dir/model.ckpt-50.safetensors"''',
     'gpu_bench': '''
 case "$*" in
-  --list) printf '%s\\n' "CNN, batch 64, float32" "ResNet-50, batch 64, bfloat16" "ResNet-50, batch 64, deterministic bfloat16" "copy to the GPU, 64 MiB" ;;
+  --list) printf '%s\\n' "CNN, batch 64, float32" "ResNet-50, batch 64, bfloat16" "ResNet-50, batch 64, deterministic bfloat16" "copy to the GPU, 64 MiB" "losses, CNN" "trace, ResNet-50" "algorithms of products, ResNet-50" ;;
   *) echo "libraries: $LD_LIBRARY_PATH"; for word in "$@"; do case $word in --torch=*) "${word#--torch=}" -c 'import torch' || exit 1 ;; esac; done ;;
 esac''',
 }
@@ -134,27 +137,58 @@ class GpuCheck(unittest.TestCase):
         self.stub(self.bundle / 'bin' / 'mnist_replica', PROGRAMS['mnist_replica'] +
                   '\ncase "$*" in *nocuda_graphs*) echo other >"$dir/model.ckpt-50.safetensors" ;; esac')
         report = self.check('--part=bits', code=1)
-        self.assertIn('- training in float without CUDA graphs: the bits of the weights differ', report)
+        self.assertIn('- training CNN, float, without CUDA graphs: the bits of the weights differ', report)
         self.assertNotIn('again: the bits', report)
 
     def test_bits_that_differ_with_programmatic_dependent_launch_are_named(self):
         self.stub(self.bundle / 'bin' / 'mnist_replica', PROGRAMS['mnist_replica'] +
                   '\ncase "$*" in *programmatic_dependent_launch*) echo "GPU 0 has no programmatic dependent launch"; echo other >"$dir/model.ckpt-50.safetensors" ;; esac')
         report = self.check('--part=bits', code=1)
-        self.assertIn('- training in float with programmatic dependent launch: the bits of the weights differ', report)
-        self.assertIn('- training in float with programmatic dependent launch: has no programmatic dependent launch (1 times)', report)
+        self.assertIn('- training CNN, float, with programmatic dependent launch: the bits of the weights differ', report)
+        self.assertIn('- training CNN, float, with programmatic dependent launch: has no programmatic dependent launch (1 times)', report)
         self.assertNotIn('without CUDA graphs: the bits', report)
+
+    def test_bits_of_a_resnet_that_differ_and_a_kernel_that_reads_what_nothing_wrote_are_named(self):
+        self.stub(self.bundle / 'bin' / 'cnn_benchmarks', PROGRAMS['cnn_benchmarks'] + '\n[ ! -e again ] || echo other >"$dir/model.ckpt-50.safetensors"; touch again')
+        self.stub(self.bundle / 'bin' / 'mnist_replica', PROGRAMS['mnist_replica'] +
+                  '\n[ "$MONOGRAPH_GPU_POISON $MONOGRAPH_GPU_SEPARATE_BLOCKS" != "1 1" ] || echo nan >"$dir/model.ckpt-50.safetensors"')
+        report = self.check('--part=bits', code=1)
+        self.assertIn('- training ResNet-50, bfloat16, with CUDA graphs, again: the bits of the weights differ', report)
+        self.assertIn('- training CNN, bfloat16, each tensor on memory full of NaN: the bits of the weights differ', report)
+        self.assertNotIn('- training CNN, float, on memory full of NaN: ', report)
+
+    def test_losses_that_differ_from_torchs_fail(self):
+        self.stub(self.tools / 'python3', 'case "$*" in *torch*) echo 2.0 ;; *) exit 1 ;; esac')
+        self.stub(self.bundle / 'bin' / 'gpu_bench', PROGRAMS['gpu_bench'] + '\n[ "$*" = --list ] || { echo "error: losses, CNN: the losses differ"; exit 1; }')
+        self.assertIn('- Losses against torch 2.0: losses, CNN: failed (exit 1)', self.check('--part=losses', code=1))
+        os.remove(self.tools / 'python3')
+        self.stub(self.tools / 'python3', 'exit 1')
+        self.assertIn('No losses: python3 does not have torch.', self.check('--part=losses', code=0))
+
+    def test_a_product_that_is_refused_fails(self):
+        self.stub(self.bundle / 'bin' / 'gpu_bench', PROGRAMS['gpu_bench'] +
+                  '\ncase "$*" in *algorithms*) echo "| 3 x 4 x 5 | 1 | | cuBLASLt refuses it; a slower way takes its place |" ;; esac')
+        report = self.check('--part=nodes', code=1)
+        self.assertIn('- Algorithms of products: algorithms of products, ResNet-50: a slower way takes its place (1 times)', report)
+        self.assertIn('## Traced steps', report)
+
+    def test_kernels_are_profiled_where_ncu_is(self):
+        self.assertIn('ncu is not there.', self.check('--part=profile', code=0))
+        self.stub(self.tools / 'ncu', 'echo "  Normalize (1, 1, 1)x(256, 1, 1), $*"')
+        self.assertRegex(self.check('--part=profile', code=0), r'Normalize .* --launch-count 12 ')
+        self.stub(self.tools / 'ncu', 'echo "==ERROR== ERR_NVGPUCTRPERM"; exit 1')
+        self.assertIn('- ncu ResNet-50: failed (exit 1)', self.check('--part=profile', code=1))
 
     def test_weights_that_were_not_written_are_not_compared(self):
         self.stub(self.bundle / 'bin' / 'mnist_replica', f'[ ! -e {self.folder}/ran ] && touch {self.folder}/ran && exit 3' + PROGRAMS['mnist_replica'])
         report = self.check('--part=bits', code=1)
-        self.assertIn('- float, with CUDA graphs: failed (exit 3), checksum none', report)
+        self.assertIn('- CNN, float, with CUDA graphs: failed (exit 3), checksum none', report)
         self.assertNotIn('differ', report)
 
     def test_a_benchmark_that_measures_nothing_fails(self):
         self.stub(self.bundle / 'bin' / 'gpu_bench', PROGRAMS['gpu_bench'] + '\n[ "$*" = --list ] || echo "gpu: nothing is measured: no libcublasLt.so.13"')
         report = self.check('--part=ceilings', code=1)
-        self.assertIn('- Launches, copies: copy to the GPU, 64 MiB: nothing is measured (1 times): gpu: nothing is measured: no libcublasLt.so.13', report)
+        self.assertIn('- Launches, copies, products: copy to the GPU, 64 MiB: nothing is measured (1 times): gpu: nothing is measured: no libcublasLt.so.13', report)
 
     def test_a_program_that_skips_all_its_tests_fails(self):
         self.programs({'cuda_driver_test': 'echo "[  SKIPPED ] all tests: libcublasLt.so.13: no such file"'})
@@ -227,13 +261,13 @@ esac"""})
         self.stub(self.bundle / 'bin' / 'mnist_replica', PROGRAMS['mnist_replica'] + '\necho "flags: $*"; yes | head -c 9000000')
         self.assertNotIn('What failed', self.check('--part=bits', '--train=--batch_size=2', '--train', '--fc=16', code=0))
         with tarfile.open(self.folder / 'report.logs.tar.gz') as archive:
-            log = archive.extractfile('logs/training_in_float_with_CUDA_graphs.log').read()
+            log = archive.extractfile('logs/training_CNN__float__with_CUDA_graphs.log').read()
             items = archive.extractfile('logs/items.txt').read().decode().splitlines()
         self.assertRegex(log[:400].decode(), r'flags: .*--batch_size=2 --fc=16')
         self.assertIn(b'... (cut) ...', log)
         self.assertLess(len(log), 3 << 20)
-        self.assertEqual([line.rsplit('\t', 1)[0] for line in items[:2]], ['monograph devices\tok', 'training in float with CUDA graphs\tok'])
-        self.assertEqual(len(items), 9)
+        self.assertEqual([line.rsplit('\t', 1)[0] for line in items[:2]], ['monograph devices\tok', 'training CNN, float, with CUDA graphs\tok'])
+        self.assertEqual(len(items), 18)
 
     def test_an_earlier_report_is_read_before_anything_is_run(self):
         self.out.write_text('what was there\n')
@@ -268,7 +302,7 @@ esac"""})
 
     def test_tests_that_lose_the_gpu_are_left_out_under_the_sanitizer(self):
         self.programs({'cuda_driver_test': GOOD, 'gpu_ops_test': GOOD})
-        self.stub(self.tools / 'compute-sanitizer', 'case "$MONOGRAPH_GPU_SEPARATE_BLOCKS $*" in "1 "*"--gtest_filter=-*DeathTest*"*) ;; *) exit 99 ;; esac')
+        self.stub(self.tools / 'compute-sanitizer', 'case "$MONOGRAPH_GPU_SEPARATE_BLOCKS $*" in "1 "*"--gtest_filter="*"Softmax"*"-*DeathTest*"*) ;; *) exit 99 ;; esac')
         report = self.check('--part=sanitize', code=0)
         self.assertIn('- memcheck cuda_driver_test: ok', report)
         self.stub(self.tools / 'compute-sanitizer', 'sleep 1000')
