@@ -356,9 +356,12 @@ bool Peer::WaitReady() {
   return false;
 }
 
-Side Peer::AsSide(const std::string& system, const std::string& name, int every) {
+Side Peer::AsSide(const std::string& system, const std::string& name, int every,
+                  const std::vector<std::string>& more) {
+  std::vector<std::string> keys{"value"};
+  keys.insert(keys.end(), more.begin(), more.end());
   return {system,
-          [this, name]() -> std::optional<std::vector<double>> {
+          [this, name, keys]() -> std::optional<std::vector<double>> {
             child_->Tell(name);
             const std::optional<std::string> line = child_->Hear();
             if (!line) {
@@ -366,11 +369,15 @@ Side Peer::AsSide(const std::string& system, const std::string& name, int every)
               return std::nullopt;
             }
             const auto answer = nlohmann::json::parse(*line, nullptr, /*allow_exceptions=*/false);
-            if (!answer.is_object() || !answer.contains("value") || !answer["value"].is_number()) {
-              std::fprintf(stderr, "%s: %s\n", script_.c_str(), line->c_str());
-              return std::nullopt;
+            std::vector<double> values;
+            for (const std::string& key : keys) {
+              if (!answer.is_object() || !answer.contains(key) || !answer[key].is_number()) {
+                std::fprintf(stderr, "%s: %s\n", script_.c_str(), line->c_str());
+                return std::nullopt;
+              }
+              values.push_back(answer[key].get<double>());
             }
-            return std::vector<double>{answer["value"].get<double>()};
+            return values;
           },
           every,
           /*goal=*/{}, version_};

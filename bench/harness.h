@@ -135,8 +135,9 @@ class Peer {
                                      bool on_monograph = false);
   // False, with a line on standard error, if it did not start.
   bool WaitReady();
-  // A side that runs its case `name`.
-  Side AsSide(const std::string& system, const std::string& name, int every);
+  // A side that runs its case `name`. `more`: what its answer has for the subjects after the first.
+  Side AsSide(const std::string& system, const std::string& name, int every,
+              const std::vector<std::string>& more = {});
 
  private:
   std::string script_, version_;

@@ -14,84 +14,17 @@
 #include "bench/daemons.h"
 #include "bench/harness.h"
 #include "bench/onednn_cnn.h"
-#include "client/registries.h"
-#include "client/session.h"
-#include "examples/models/mnist_cnn.h"
-#include "ops/constant/constant.h"
-#include "train/optimizer.h"
-#include "train/replication.h"
+#include "bench/session_training.h"
 
 namespace monograph::bench {
 namespace {
 
-constexpr int64_t kFc = 1024, kPixels = 28 * 28;
-
-// Ours: a session that trains on batches of one size, on `devices`.
-class Training {
- public:
-  Training(const std::vector<std::string>& devices, const ClusterSpec* cluster, int64_t batch)
-      : graph_(NewGraph()), batch_(batch) {
-    const Scope root(&graph_);
-    const Scope client = cluster == nullptr ? root : root.WithDevice("/job:client/task:0");
-    images_ = Placeholder(client.WithOpName("images"), DT_FLOAT, {batch, kPixels});
-    labels_ = Placeholder(client.WithOpName("labels"), DT_INT32, {batch});
-    const examples::MnistCnn model{.fc = kFc, .dropout = 0};
-    step_ = Check(Replicate(root, devices, {images_, labels_}, model.Training(), Adam(1e-4)));
-    Check(root.status());
-    SessionOptions options;
-    options.inter_op_parallelism_threads = options.intra_op_parallelism_threads = 1;
-    session_ = Check(cluster == nullptr ? Session::Local(graph_, options)
-                                        : Session::Connect(*cluster, graph_, options));
-    Check(session_->Run({}, {}, {step_.init}).status());
-    call_ = Check(session_->MakeCallable({images_, labels_}, {step_.results[0]}, {step_.train}));
-    for (int k = 0; k < 4; ++k) {
-      Tensor x = Check(Tensor::Allocate(DT_FLOAT, {batch, kPixels})),
-             y = Check(Tensor::Allocate(DT_INT32, {batch}));
-      for (int64_t i = 0; i < x.elements(); ++i)
-        x.data<float>()[i] = CnnPattern(static_cast<size_t>(i + k), 1);
-      for (int64_t i = 0; i < batch; ++i) y.data<int32_t>()[i] = static_cast<int32_t>((i + k) % 10);
-      batches_.push_back({x, y});
-    }
-  }
-
-  void Step() {
-    Check(session_->RunCallable(call_, batches_[static_cast<size_t>(next_++ % 4)]).status());
-  }
-  std::string Trace() {
-    RunMetadata metadata;
-    Check(session_->RunCallable(call_, batches_[0], {.trace = true}, &metadata).status());
-    return metadata.trace_json;
-  }
-  int64_t batch() const { return batch_; }
-
- private:
-  Graph graph_;
-  const int64_t batch_;
-  Output images_, labels_;
-  ReplicatedStep step_;
-  std::unique_ptr<Session> session_;
-  Callable call_;
-  std::vector<std::vector<Tensor>> batches_;
-  int64_t next_ = 0;
-};
-
-template <typename Steps>
-double ImagesPerSecond(Steps* steps, int64_t batch, double seconds) {
-  const double start = Now();
-  int64_t images = 0;
-  double now;
-  do {
-    steps->Step();
-    images += batch;
-    now = Now();
-  } while (now - start < seconds);
-  return static_cast<double>(images) / (now - start);
-}
+constexpr int64_t kFc = 1024;
 
 // A child's commands: "ours BATCH SECONDS", "onednn BATCH SECONDS"; the answer is images per
 // second.
 void ServeCopy(Child::Channel& parent) {
-  std::vector<std::pair<int64_t, std::unique_ptr<Training>>> ours;
+  std::vector<std::pair<int64_t, std::unique_ptr<SessionTraining>>> ours;
   std::vector<std::pair<int64_t, std::unique_ptr<OnednnCnn>>> onednn;
   const auto of = [](auto* kept, int64_t batch, auto make) {
     for (auto& [size, made] : *kept) {
@@ -108,18 +41,15 @@ void ServeCopy(Child::Channel& parent) {
     command >> what >> batch >> seconds;
     double value;
     if (what == "onednn") {
-      value = ImagesPerSecond(
-          of(&onednn, batch, [&] { return std::make_unique<OnednnCnn>(batch, kFc); }), batch,
-          seconds);
+      OnednnCnn* const cnn =
+          of(&onednn, batch, [&] { return std::make_unique<OnednnCnn>(batch, kFc); });
+      value = RatesOf([&] { cnn->Step(); }, batch, seconds).wall;
     } else {
-      value = ImagesPerSecond(
-          of(&ours, batch,
-             [&] {
-               return std::make_unique<Training>(
-                   std::vector<std::string>{"/job:localhost/replica:0/task:0/device:CPU:0"},
-                   nullptr, batch);
-             }),
-          batch, seconds);
+      SessionTraining* const training = of(&ours, batch, [&] {
+        return std::make_unique<SessionTraining>(MnistTraining(batch),
+                                                 std::vector<std::string>{kLocalCpu}, nullptr);
+      });
+      value = RatesOf([&] { training->Step(); }, batch, seconds).wall;
     }
     parent.WriteLine(std::to_string(value));
   }
@@ -166,7 +96,8 @@ int Main(int argc, char** argv) {
     daemons.Start({"--inter_op_parallelism_threads=1", "--intra_op_parallelism_threads=1"},
                   /*pinned=*/true);
     const int64_t each = half ? kBatch / 2 : kBatch;
-    Training training({daemons.device(0), daemons.device(1)}, &daemons.cluster(), 2 * each);
+    SessionTraining training(MnistTraining(2 * each), {daemons.device(0), daemons.device(1)},
+                             &daemons.cluster());
     if (args.profile) {
       for (int i = 0; i < 5; ++i) training.Step();
       std::printf("%s\n", training.Trace().c_str());
@@ -181,9 +112,10 @@ int Main(int argc, char** argv) {
     if (tensorflow) references.push_back(tensorflow->AsSide("TensorFlow", name, 3));
     std::optional<Goal> goal;
     if (!half) goal = Goal{0.85, Goal::kMin};
-    report.Compare("mnist", "images/s", {{name, goal}},
-                   Side::Of("ours", [&] { return ImagesPerSecond(&training, 2 * each, 0.3); }),
-                   references, args.Repetitions(20));
+    report.Compare(
+        "mnist", "images/s", {{name, goal}},
+        Side::Of("ours", [&] { return RatesOf([&] { training.Step(); }, 2 * each, 0.3).wall; }),
+        references, args.Repetitions(20));
   }
   return 0;
 }

@@ -1,8 +1,8 @@
-// The training of mnist_replica (its CNN with fc 1024 and without dropout, Adam, float, made
-// images) on two workers with a core each, against other systems that do the same: TensorFlow in
-// the same mode, and torch's DistributedDataParallel over gloo against our all-reduced replicas.
-// And TensorFlow's program in each mode, run on ours by python -m monograph.tensorflow, against
-// itself on TensorFlow and against mnist_replica.
+// The training of mnist_replica (its CNN with fc 1024 and without dropout, Adam, made images; in
+// float, and all-reduced in bfloat16, too) on two workers with a core each, against other systems
+// that do the same: TensorFlow in the same mode, and torch's DistributedDataParallel over gloo
+// against our all-reduced replicas. And TensorFlow's program in each mode, run on ours by python -m
+// monograph.tensorflow, against itself on TensorFlow and against mnist_replica.
 //
 // On both sides worker k is pinned to core k, and so is its client where each worker has one; a
 // parameter server, and the one client of a graph for all, are not pinned. Clients feed batches
@@ -39,7 +39,8 @@ struct Mode {
   std::string name;  // also the peer's name of it
   std::string replication, variable_update;
   bool sync = false;
-  bool torch = false;  // its peer; else TensorFlow
+  bool torch = false;     // its peer; else TensorFlow
+  bool bfloat16 = false;  // between the layers and between the workers
   double goal_200, goal_100;
 
   bool between_graph() const { return replication == "between_graph"; }
@@ -54,6 +55,7 @@ Settings SettingsOf(const Mode& mode, int64_t batch, int rank) {
   settings.sync = mode.sync;
   settings.task_index = rank;
   settings.batch_size = mode.async() ? batch / kWorkers : batch;
+  if (mode.bfloat16) settings.dtype = settings.gradient_dtype = "bfloat16";
   settings.model.fc = 1024;
   settings.model.dropout = 0;
   settings.data_name = "synthetic";
@@ -148,9 +150,11 @@ void CompareMode(const Args& args, Report* report, const Mode& mode, int64_t bat
   const std::string name = mode.name + ", batch " + std::to_string(batch);
   if (!args.Wants(name)) return;
   const std::string system = mode.torch ? "torch" : "TensorFlow";
+  const std::string model = mode.name + " model, batch " + std::to_string(batch);
+  std::vector<std::string> arguments{"--images=" + std::to_string(kImages), "--case=" + name};
+  if (mode.bfloat16) arguments.push_back("--case=" + model);
   const auto peer = Peer::Start(mode.torch ? args.torch : args.tensorflow,
-                                mode.torch ? "torch_ddp.py" : "tf_training.py",
-                                {"--images=" + std::to_string(kImages), "--case=" + name});
+                                mode.torch ? "torch_ddp.py" : "tf_training.py", arguments);
   if (!peer) {
     std::fprintf(stderr, "training, %s: left out, since there is no %s to compare with\n",
                  name.c_str(), system.c_str());
@@ -158,10 +162,20 @@ void CompareMode(const Args& args, Report* report, const Mode& mode, int64_t bat
   }
   if (!peer->WaitReady()) return;
   Training training(mode, batch);
+  std::vector<Side> references{peer->AsSide(mode.torch ? "torch DDP over gloo" : system, name, 1)};
+  std::unique_ptr<Training> in_float;
+  if (mode.bfloat16) {
+    references.push_back(peer->AsSide("torch DDP, bfloat16 model", model, 1));
+    references.back().goal = Goal{batch == 200 ? mode.goal_200 : mode.goal_100, Goal::kMin};
+    Mode wide = mode;
+    wide.bfloat16 = false;
+    in_float = std::make_unique<Training>(wide, batch);
+    references.push_back(Side::Of("ours in float", [&] { return in_float->Run(); }));
+    references.back().goal = Goal{1.5, Goal::kMin};
+  }
   const double goal = batch == 200 ? mode.goal_200 : mode.goal_100;
   report->Compare("training", "images/s", {{name, Goal{goal, Goal::kMin}}},
-                  Side::Of("ours", [&] { return training.Run(); }),
-                  {peer->AsSide(mode.torch ? "torch DDP over gloo" : system, name, 1)},
+                  Side::Of("ours", [&] { return training.Run(); }), references,
                   args.Repetitions(5));
 }
 
@@ -189,7 +203,7 @@ void CompareProgram(const Args& args, Report* report, const Mode& mode, int64_t 
 int Main(int argc, char** argv) {
   const Args args = Args::Parse(argc, argv,
                                 "training_bench: mnist_replica's training on two workers with a "
-                                "core each, in five modes, against TensorFlow and torch");
+                                "core each, in six modes, against TensorFlow and torch");
   SetLogLevel(LogLevel::kWarning);
   const std::vector<Mode> modes = {{.name = "in-graph, variables on a worker",
                                     .replication = "in_graph",

@@ -9,57 +9,9 @@ bfloat16 is torch's autocast: float32 weights, as ours. "compiled" replays CUDA 
 import sys
 
 import peer
+from torch_models import cnn, resnet50
 
 peer.require("torch")
-
-
-def bottleneck(nn, into, width, stride):
-    class Block(nn.Module):
-        def __init__(self):
-            super().__init__()
-            out = 4 * width
-
-            def norm(a, b, kernel, step):
-                return nn.Sequential(
-                    nn.Conv2d(a, b, kernel, stride=step, padding=kernel // 2, bias=False), nn.BatchNorm2d(b)
-                )
-
-            self.one, self.two, self.three = norm(into, width, 1, 1), norm(width, width, 3, stride), norm(width, out, 1, 1)
-            self.shortcut = nn.Identity() if into == out and stride == 1 else norm(into, out, 1, stride)
-            self.relu = nn.ReLU(inplace=True)
-
-        def forward(self, x):
-            y = self.relu(self.two(self.relu(self.one(x))))
-            return self.relu(self.three(y) + self.shortcut(x))
-
-    return Block()
-
-
-def resnet50(nn):
-    layers = [nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True)]
-    layers.append(nn.MaxPool2d(3, 2, 1))
-    into, width = 64, 64
-    for stage, blocks in enumerate((3, 4, 6, 3)):
-        for block in range(blocks):
-            layers.append(bottleneck(nn, into, width, 2 if stage > 0 and block == 0 else 1))
-            into = 4 * width
-        width *= 2
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(into, 1000))
-
-
-def cnn(nn):
-    return nn.Sequential(
-        nn.Conv2d(1, 32, 5, padding=2),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(32, 64, 5, padding=2),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(7 * 7 * 64, 1024),
-        nn.ReLU(),
-        nn.Linear(1024, 10),
-    )
 
 
 def transformer(nn):

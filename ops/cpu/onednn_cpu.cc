@@ -82,6 +82,15 @@ bool HasBfloat16() {
 #endif
 }
 
+bool HasBfloat16Tiles() {
+#if defined(__x86_64__)
+  static const bool has = Uses(dnnl::cpu_isa::avx512_core_amx);
+  return has;
+#else
+  return false;
+#endif
+}
+
 namespace {
 
 dnnl_stream_t Stream() {

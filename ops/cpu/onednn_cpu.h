@@ -41,6 +41,9 @@ bool IntelAvx512();
 // Whether oneDNN computes with bfloat16 as it is, by the processor's instructions for it. Elsewhere
 // its kernels would be slower than those of float; the first call says so in the log then.
 bool HasBfloat16();
+// Whether oneDNN computes products of bfloat16 by tiles (AMX), which then cost so little that
+// fewer multiplications win nothing.
+bool HasBfloat16Tiles();
 // The type of T's elements, float or bfloat16.
 template <typename T>
 inline constexpr dnnl::memory::data_type kTypeOf =

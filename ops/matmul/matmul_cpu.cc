@@ -132,7 +132,7 @@ class Plan {
   struct Tile {
     dnnl::matmul primitive;
     int64_t rows = 0, width = 0;  // of the tile
-    memory::desc a, b, packed_b, bias, out, scratchpad;
+    memory::desc a, packed_a, b, packed_b, bias, out, scratchpad;
     bool has_bias = false;
     bool relu = false;    // done here: oneDNN's fused one makes 0 of a NaN
     int64_t columns = 0;  // of a dense result that is copied to rows of length `row`; 0: none is
@@ -143,6 +143,11 @@ class Plan {
       constexpr auto kType = onednn::kTypeOf<T>;
       rows = m, width = n;
       a = memory::desc({m, p.k}, kType, p.ta ? memory::dims{1, p.m} : memory::dims{p.k, 1});
+      // By tiles of bfloat16 oneDNN takes a transposed matrix only whole: rows of one are
+      // transposed first. 0.5 ms instead of 1.1 for 800 of the 3136 rows times 100x1024.
+      const bool turns =
+          std::is_same_v<T, bfloat16> && p.ta && m < p.m && onednn::HasBfloat16Tiles();
+      packed_a = turns ? memory::desc({m, p.k}, kType, memory::dims{p.k, 1}) : a;
       b = memory::desc({p.k, n}, kType, p.tb ? memory::dims{1, p.k} : memory::dims{p.n, 1});
       // oneDNN's best kernel wants dense matrices. Columns of a transposed b are; then it pays to
       // make those of the result so, too, and copy them to their place. Where b is not transposed,
@@ -158,8 +163,9 @@ class Plan {
       if (has_bias) bias = memory::desc({1, n}, kType, memory::format_tag::ab);
       const memory::desc any({p.k, n}, kType, memory::format_tag::any), &given = pack ? any : b;
       const dnnl::matmul::primitive_desc desc =
-          has_bias ? onednn::Describe<dnnl::matmul>(onednn::Engine(), attr, a, given, bias, out)
-                   : onednn::Describe<dnnl::matmul>(onednn::Engine(), attr, a, given, out);
+          has_bias
+              ? onednn::Describe<dnnl::matmul>(onednn::Engine(), attr, packed_a, given, bias, out)
+              : onednn::Describe<dnnl::matmul>(onednn::Engine(), attr, packed_a, given, out);
       packed_b = desc.weights_desc();
       scratchpad = desc.scratchpad_desc();
       primitive = dnnl::matmul(desc);
@@ -170,11 +176,16 @@ class Plan {
       MG_RETURN_IF_ERROR(onednn::Guarded([&] {
         frame = frames.Take([&] {
           auto made = std::make_unique<onednn::Frame>();
-          const int ia = made->Bound(a), given_b = made->Bound(b);
+          const int given_a = made->Bound(a), given_b = made->Bound(b);
           const int io = columns > 0 ? made->Owned(out) : made->Bound(out);
           const int i_bias = has_bias ? made->Bound(bias) : -1;
-          const int ib = packed_b == b ? given_b : made->Owned(packed_b);
-          if (ib != given_b) made->AddReorder(given_b, ib);
+          const auto packed = [&](int given, const memory::desc& from, const memory::desc& to) {
+            if (to == from) return given;
+            const int own = made->Owned(to);
+            made->AddReorder(given, own);
+            return own;
+          };
+          const int ia = packed(given_a, a, packed_a), ib = packed(given_b, b, packed_b);
           if (has_bias) {
             made->Add(primitive,
                       {{DNNL_ARG_SRC, ia},
