@@ -116,12 +116,12 @@ void Plain(KernelContext& c, Mode mode, const Geometry& g, const FusedOps& fused
   c.ParallelFor(g.n, std::max<int64_t>(1, g.flops_per_image()), std::ref(images));
 }
 
-// Whether Fourier transforms are the faster way to one result: not where tiles multiply bfloat16
-// (1.5 ms instead of 5.7 for the second convolution of the MNIST CNN, batch 100). Both gradients
-// together share transforms, and are as fast or faster by them.
+// Whether Fourier transforms are the faster way: not forward where tiles multiply bfloat16 (5.7 ms
+// instead of 1.5 for the second convolution of the MNIST CNN, batch 100). Gradients share them.
 template <typename T>
-bool TransformsPay(const Geometry& g) {
-  return FourierConv::Fits(g) && !(std::is_same_v<T, bfloat16> && onednn::HasBfloat16Tiles());
+bool TransformsPay(Mode mode, const Geometry& g) {
+  return FourierConv::Fits(g) &&
+         !(std::is_same_v<T, bfloat16> && mode == Mode::kForward && onednn::HasBfloat16Tiles());
 }
 
 // A convolution or one of its gradients by Fourier transforms or by oneDNN. T: float, or bfloat16
@@ -132,7 +132,7 @@ class LibraryConv {
   // Unimplemented: what both refuse.
   Status Run(KernelContext& c, Mode mode, const Geometry& g, const FusedOps& fused, const T* x,
              const T* w, const T* bias, const T* dy, T* out) {
-    if (TransformsPay<T>(g)) {
+    if (TransformsPay<T>(mode, g)) {
       MG_ASSIGN_OR_RETURN(const bool finite, Transformed(c, mode, g, fused, x, w, bias, dy, out));
       if (finite) return Status();
     }
