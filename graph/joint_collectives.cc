@@ -3,7 +3,9 @@
 // however indirectly, for a node of another member. In phases: Find the instances (the nodes of all
 // members with the same keys), leave out those that the members describe differently or that are
 // not unconditional; look at what each waits for (Waits); of a list of members keep those that no
-// other one waits for; of lists that share devices keep the longest. Their order is that of the
+// other one waits for, and of these the most that wait for the same queues: what a queue gives may
+// be what another sum leads to, which would never be launched; of lists that share devices keep the
+// longest. Their order is that of the
 // longest way from the step's beginning, so that what is ready first comes first.
 #include "graph/joint_collectives.h"
 
@@ -37,9 +39,21 @@ bool IsCollective(const Graph& graph, NodeId id) {
 }
 
 struct Instance {
-  std::vector<NodeId> nodes;  // by rank
+  std::vector<NodeId> nodes;   // by rank
+  std::set<NodeId> may_block;  // OpDef::MayWait, among what any of them waits for
   int64_t depth = 0;
 };
+
+// The most of them that wait for the same nodes that may block.
+void KeepThoseOfOneWait(std::vector<Instance>* joint) {
+  std::map<std::set<NodeId>, size_t> counts;
+  for (const Instance& instance : *joint) ++counts[instance.may_block];
+  const auto most = std::ranges::max_element(
+      counts, {}, [](const auto& waits_and_count) { return waits_and_count.second; });
+  if (most == counts.end()) return;
+  std::erase_if(*joint,
+                [&](const Instance& instance) { return instance.may_block != most->first; });
+}
 
 class Finding {
  public:
@@ -63,6 +77,7 @@ class Finding {
       std::erase_if(joint, [&](const Instance& instance) {
         return awaited.contains(KeysOf(instance.nodes[0]));
       });
+      KeepThoseOfOneWait(&joint);
       std::stable_sort(joint.begin(), joint.end(),
                        [](const Instance& a, const Instance& b) { return a.depth < b.depth; });
       if (!joint.empty()) lists.emplace_back(&members, std::move(joint));
@@ -135,15 +150,16 @@ class Finding {
   }
 
   // Whether no node of the instance waits for another member's GPU, nor for a collective but those
-  // of its list for which all its nodes wait alike: they are noted in `awaited`.
-  bool Independent(const Members& members, const Instance& instance,
-                   std::set<Keys>* awaited) const {
+  // of its list for which all its nodes wait alike: they are noted in `awaited`. Notes what may
+  // block it.
+  bool Independent(const Members& members, Instance& instance, std::set<Keys>* awaited) const {
     std::vector<std::set<Keys>> before(instance.nodes.size());
     for (size_t rank = 0; rank < instance.nodes.size(); ++rank) {
       for (const NodeId source : Waits(instance.nodes[rank])) {
         const std::string device = graph_.device(source).ToString();
         if (device != members[rank] && std::ranges::find(members, device) != members.end())
           return false;
+        if (graph_.op(source).may_wait()) instance.may_block.insert(source);
         if (!IsCollective(graph_, source)) continue;
         if (!IsAllReduce(graph_, source) ||
             graph_.attrs(source).GetOr<Members>("members", {}) != members)

@@ -308,6 +308,10 @@ OpDef& OpDef::ReadsOnly() {
   reads_only_ = true;
   return *this;
 }
+OpDef& OpDef::MayWait() {
+  may_wait_ = true;
+  return *this;
+}
 OpDef& OpDef::Commutative() {
   commutative_ = true;
   return *this;

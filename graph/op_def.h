@@ -97,6 +97,9 @@ class OpDef {
   // The op writes nothing that it is given: variables stay as they are, and no output is computed
   // in the memory of an input, though it may be the input or the variable itself.
   OpDef& ReadsOnly();
+  // The op may wait for what a node that is not before it does: an element that is enqueued, a
+  // gradient that is applied.
+  OpDef& MayWait();
   OpDef& Commutative();  // of two inputs
   // A node that requests no job runs in the client's process.
   OpDef& InClient();
@@ -116,6 +119,7 @@ class OpDef {
   const AttrDef* FindAttr(std::string_view name) const;
   bool stateful() const { return stateful_; }
   bool reads_only() const { return reads_only_; }
+  bool may_wait() const { return may_wait_; }
   bool commutative() const { return commutative_; }
   bool in_client() const { return in_client_; }
   FlowOp flow() const { return flow_; }
@@ -150,7 +154,7 @@ class OpDef {
   std::vector<ArgDef> inputs_, outputs_;
   std::vector<AttrDef> attrs_;
   bool stateful_ = false, reads_only_ = false, commutative_ = false, no_gradient_ = false;
-  bool in_client_ = false;
+  bool in_client_ = false, may_wait_ = false;
   bool known_ = true;
   FlowOp flow_ = FlowOp::kNone;
   std::optional<HandleForm> handle_form_;

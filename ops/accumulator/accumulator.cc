@@ -257,6 +257,7 @@ void DefineSparse(OpRegistry* registry, const std::string& numbers) {
                     .Output("values: dtype")
                     .Attr("dtype: " + numbers)
                     .Attr(indices)
+                    .MayWait()
                     .Shape(SparseTakeShape));
 }
 
@@ -290,6 +291,7 @@ void DefineByRow(OpRegistry* registry, const std::string& numbers) {
                     .Output("values: dtype")
                     .Output("shape: int64")
                     .Attr("dtype: " + numbers)
+                    .MayWait()
                     .Shape(ByRowTakeShape));
   for (const std::string name : {"SparseConditionalAccumulator", "SparseAccumulatorApplyGradient",
                                  "SparseAccumulatorTakeGradient"})
@@ -312,7 +314,8 @@ void DefineStepGate(OpRegistry* registry) {
                     .Attr("rank: int = -1")
                     .Attr("replicas: int = 0")
                     .Attr("required: int = 0")
-                    .Attr("replica: string = ''"));
+                    .Attr("replica: string = ''")
+                    .MayWait());
   registry->Add(OnHandle("MonographStepGateClose").Input("code: int32").Input("message: string"));
   registry->Add(OnHandle("MonographStepGateStep").Output("step: int64"));
   registry->Add(OnHandle("MonographStepGateHold").Attr("holder: string"));
@@ -332,6 +335,7 @@ void Define(OpRegistry* registry) {
                     .Input("num_required: int32")
                     .Output("average: dtype")
                     .Attr("dtype: " + numbers)
+                    .MayWait()
                     .Shape(TakeShape));
   registry->Add(OnHandle("ResourceAccumulatorSetGlobalStep").Input("new_global_step: int64"));
   registry->Add(OnHandle("ResourceAccumulatorNumAccumulated").Output("num_accumulated: int32"));

@@ -48,6 +48,7 @@ void Define(OpRegistry* registry) {
                     .Input("values: T")
                     .Attr("T: type")
                     .Attr("component_index: int")
+                    .MayWait()
                     .Shape(InsertShape));
   registry->Add(OnBarrier("_BarrierTakeMany")
                     .Input("num_elements: int32")
@@ -58,6 +59,7 @@ void Define(OpRegistry* registry) {
                     .Attr("allow_small_batch: bool = false")
                     .Attr("wait_for_incomplete: bool = false")
                     .Attr("timeout_ms: int = -1")
+                    .MayWait()
                     .Shape(TakeShape));
   registry->Add(
       OnBarrier("_BarrierClose").Attr("cancel_pending_enqueues: bool = false").Shape(NoOutputs));

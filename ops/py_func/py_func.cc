@@ -32,6 +32,7 @@ OpDef Def(const char* op) {
       .Attr("Tout: list(type) >= 0")
       .Stateful()
       .InClient()
+      .MayWait()
       .Shape(UnknownShapes)
       .NoGradient();
 }

@@ -161,6 +161,7 @@ OpDef EnqueueDef(const char* name) {
       .Attr("Tcomponents: list(type) >= 1")
       .Attr("timeout_ms: int = -1")
       .Stateful()
+      .MayWait()
       .Shape(NoOutputs)
       .NoGradient();
   return def;
@@ -174,6 +175,7 @@ OpDef DequeueDef(const char* name, bool many) {
       .Attr("component_types: list(type) >= 1")
       .Attr("timeout_ms: int = -1")
       .Stateful()
+      .MayWait()
       .Shape(DequeueShape)
       .NoGradient();
   return def;

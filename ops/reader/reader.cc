@@ -85,6 +85,7 @@ void Define(OpRegistry* registry) {
                     .Output("key: string")
                     .Output("value: string")
                     .Stateful()
+                    .MayWait()
                     .Shape(ScalarShape)
                     .NoGradient());
   registry->Add(OpDef("ReaderReadUpToV2")
@@ -94,6 +95,7 @@ void Define(OpRegistry* registry) {
                     .Output("keys: string")
                     .Output("values: string")
                     .Stateful()
+                    .MayWait()
                     .Shape(VectorsShape)
                     .NoGradient());
   registry->Add(OpDef("ReaderNumRecordsProducedV2")

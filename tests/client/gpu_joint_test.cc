@@ -13,6 +13,7 @@
 #include "client/registries.h"
 #include "graph/joint_collectives.h"
 #include "ops/elementwise/elementwise.h"
+#include "ops/queue/queue.h"
 #include "tests/client/collective_graphs.h"
 #include "tests/gpu/fake/session_gpus.h"
 
@@ -184,6 +185,35 @@ TEST_F(GpuJoint, EachCallThatIsRefusedFailsTheStepOrChangesNoBit) {
   }
 }
 
+TEST_F(GpuJoint, ASumMayFeedTheQueueThatAnotherOneWaitsFor) {
+  fake_gpus.count = 2;
+  fake_gpus.cards = {"card 0", "card 1"};
+  Graph graph = NewGraph();
+  const Scope root(&graph), cpu = root.WithDevice("/device:CPU:0");
+  const Output queue = FIFOQueue(cpu, {DT_FLOAT}, {.shapes = {PartialShape::Scalar()}});
+  const auto summed = [&](const Outputs& x, int instance) {
+    const CollectiveGroup group{.size = 2, .key = 1, .members = Gpus(2), .timeout_seconds = 5};
+    Outputs sums;
+    for (int rank = 0; rank < 2; ++rank) {
+      const Scope place = root.WithDevice(Gpu(rank));
+      const Output own = Add(place, x[static_cast<size_t>(rank)], x[static_cast<size_t>(rank)]);
+      sums.push_back(MonographAllReduce(place, {own}, group, instance)[0]);
+    }
+    return sums;
+  };
+  const Output x = Placeholder(cpu, DT_FLOAT, {});
+  const Outputs first = summed({x, x}, 1);
+  const Operation enqueue = QueueEnqueueMany(cpu, queue, {Pack(cpu, first)});
+  const Outputs second = summed({QueueDequeue(cpu, queue)[0], QueueDequeue(cpu, queue)[0]}, 2);
+  session_ = Open(graph);
+  for (const float fed : {1.0f, 2.0f, 3.0f, 4.0f}) {
+    const auto values = session_->Run({{x, Tensor::Scalar(fed)}}, second, {enqueue});
+    ASSERT_TRUE(values.ok()) << values.status();
+    EXPECT_EQ(values->at(0).scalar<float>(), 16 * fed);
+  }
+  ExpectNoRaces();
+}
+
 // ---- which are joint
 
 class JointCollectives : public ::testing::Test {
@@ -262,6 +292,24 @@ TEST_F(JointCollectives, OfOneThatWaitsForAnotherTheLaterOneIs) {
   ExpectPlaces(first, Place{});
   ExpectPlaces(second, Place{0, 1});
   ExpectPlaces(on_one_only, Place{});
+}
+
+TEST_F(JointCollectives, WaitForTheSameQueues) {
+  const Scope cpu = root_.WithDevice(FullNames({"/device:CPU:0"})[0]);
+  const Output queue = FIFOQueue(cpu, {DT_FLOAT}, {.shapes = {PartialShape::Scalar()}});
+  const auto before = AllReduce(towers_, 1);
+  QueueEnqueue(cpu, queue, {OnHost(Sum(before[0]))});
+  const Output taken[]{Neg(On(0), QueueDequeue(cpu, queue)[0]),
+                       Neg(On(1), QueueDequeue(cpu, queue)[0])};
+  const auto behind = AllReduce({taken[0], taken[1]}, 2);
+  Find();
+  ExpectPlaces(before, Place{0, 1});
+  ExpectPlaces(behind, Place{});
+  const auto behind_too = AllReduce({Square(On(0), taken[0]), Square(On(1), taken[1])}, 3);
+  Find();
+  ExpectPlaces(before, Place{});
+  ExpectPlaces(behind, Place{0, 2});
+  ExpectPlaces(behind_too, Place{1, 2});
 }
 
 TEST_F(JointCollectives, HaveAllMembersAndOneListOnEachDevice) {
