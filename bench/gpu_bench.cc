@@ -35,6 +35,28 @@
 namespace monograph::bench {
 namespace {
 
+// How many launches such steps are. All of them are warm: what one still captures, or launches for
+// want of a graph, is said to be a slower way.
+void PrintLaunches(Training& training, const std::string& name, int steps) {
+  const TaskStatus before = training.Counts();
+  training.Steps(steps);
+  const TaskStatus after = training.Counts();
+  const uint64_t captured = after.cuda_graphs_captured - before.cuda_graphs_captured;
+  const uint64_t refused = after.cuda_graph_fallbacks - before.cuda_graph_fallbacks;
+  const auto of_step = [&](uint64_t now, uint64_t then) {
+    return static_cast<double>(now - then) / steps;
+  };
+  std::printf("%s: a step replays %.4g CUDA graphs and launches %.4g nodes one by one\n",
+              name.c_str(), of_step(after.cuda_graphs_replayed, before.cuda_graphs_replayed),
+              of_step(after.cuda_nodes_launched, before.cuda_nodes_launched));
+  if (captured + refused == 0) return;
+  std::printf(
+      "%s: %llu graphs were captured in %d steps of a warm session, and %llu not to be had:"
+      " a slower way takes its place\n",
+      name.c_str(), static_cast<unsigned long long>(captured), steps,
+      static_cast<unsigned long long>(refused));
+}
+
 void CompareSteps(const Args& args, CudaFloors& floors, Report& report, const GpuStep& c,
                   Peer* torch) {
   Training training(c.model, c.images, c.mode);
@@ -60,6 +82,7 @@ void CompareSteps(const Args& args, CudaFloors& floors, Report& report, const Gp
   }
   report.Compare("gpu", "images/s", {{c.name, kGoalOfCalls}}, ours, references,
                  args.Repetitions(15));
+  PrintLaunches(training, c.name, kSteps);
 }
 
 // With programmatic dependent launch, against without.

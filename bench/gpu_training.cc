@@ -69,6 +69,8 @@ void Training::Steps(int count) {
   Check(session_->RunCallable(call_, {}, {.steps = count}).status());
 }
 
+TaskStatus Training::Counts() const { return Check(session_->Tasks()).front(); }
+
 std::string Training::Trace() {
   RunMetadata metadata;
   Check(session_->RunCallable(call_, {}, {.trace = true}, &metadata).status());

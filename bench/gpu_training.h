@@ -36,6 +36,8 @@ class Training {
   Graph Step() const;
   int64_t batch() const { return batch_; }
   void Steps(int count);
+  // What was captured, replayed and launched one by one since the session began.
+  TaskStatus Counts() const;
   std::string Trace();  // of one step (RunMetadata::trace_json)
   float Loss();         // of one step, before its update
   // Writes the trained variables, and the batch as "images" and "labels", into `path`.safetensors.

@@ -168,7 +168,8 @@ std::string ClusterStatusJson(const std::vector<ClusterTask>& tasks) {
                   {"messages_dropped", s.messages_dropped},
                   {"cuda_graphs_captured", s.cuda_graphs_captured},
                   {"cuda_graphs_replayed", s.cuda_graphs_replayed},
-                  {"cuda_graph_fallbacks", s.cuda_graph_fallbacks}});
+                  {"cuda_graph_fallbacks", s.cuda_graph_fallbacks},
+                  {"cuda_nodes_launched", s.cuda_nodes_launched}});
     } else {
       one["code"] = CodeName(task.status.status().code());
       one["error"] = task.status.status().message();

@@ -146,6 +146,7 @@ class GpuDevice : public Device {
     std::atomic<uint64_t> captures{0}, replays{0};
     // Graphs that could not be captured or launched, whose nodes were launched one by one.
     std::atomic<uint64_t> fallbacks{0};
+    std::atomic<uint64_t> nodes{0};  // launched one by one
   };
   GraphCounts& graph_counts() { return graph_counts_; }
   // The number up to which kCompute has waited for another queue of this device; the launching

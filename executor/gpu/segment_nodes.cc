@@ -31,6 +31,10 @@ Status SegmentImpl::RunItems(KernelContext& outer, const SegmentRange& range, Ca
     MG_RETURN_IF_ERROR(PassOn(outer, item, /*exits=*/keep == nullptr));
     if (traced) MG_RETURN_IF_ERROR(device_.Check(stamp()));
   }
+  if (keep == nullptr || keep == &once_) {
+    device_.graph_counts().nodes.fetch_add(static_cast<uint64_t>(range.end - range.begin),
+                                           std::memory_order_relaxed);
+  }
   if (range.joint) {
     MG_RETURN_IF_ERROR(joint_->LeaveRange());
     exchanged_.clear();

@@ -87,6 +87,7 @@ void DescribeTask(const Worker& worker, wire::StatusResponse* response) {
   response->set_cuda_graphs_captured(stats.cuda_graphs_captured);
   response->set_cuda_graphs_replayed(stats.cuda_graphs_replayed);
   response->set_cuda_graph_fallbacks(stats.cuda_graph_fallbacks);
+  response->set_cuda_nodes_launched(stats.cuda_nodes_launched);
   response->set_process_id(getpid());
   response->set_uptime_seconds(UptimeSeconds());
   response->set_cpu_seconds(CpuSeconds());
@@ -111,6 +112,7 @@ TaskStatus ToTaskStatus(const wire::StatusResponse& response) {
   status.cuda_graphs_captured = response.cuda_graphs_captured();
   status.cuda_graphs_replayed = response.cuda_graphs_replayed();
   status.cuda_graph_fallbacks = response.cuda_graph_fallbacks();
+  status.cuda_nodes_launched = response.cuda_nodes_launched();
   status.messages_sent = response.messages_sent();
   status.messages_received = response.messages_received();
   status.bytes_sent = response.bytes_sent();

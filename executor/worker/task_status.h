@@ -27,8 +27,10 @@ struct TaskStatus {
   uint64_t steps_done = 0, steps_failed = 0, messages_dropped = 0;
   uint64_t messages_sent = 0, messages_received = 0;
   uint64_t bytes_sent = 0, bytes_received = 0;  // of the data plane: headers and payloads
-  // Of its GPUs; fallbacks: graphs that could not be launched, whose nodes were, one by one.
+  // Of its GPUs; fallbacks: graphs that could not be launched, whose nodes were, one by one; nodes:
+  // all that were launched one by one.
   uint64_t cuda_graphs_captured = 0, cuda_graphs_replayed = 0, cuda_graph_fallbacks = 0;
+  uint64_t cuda_nodes_launched = 0;
 };
 
 // Fills the answer to the control method Status. Thread-safe.

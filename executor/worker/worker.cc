@@ -61,6 +61,7 @@ WorkerStats Worker::stats() const {
     stats.cuda_graphs_captured += gpu->graph_counts().captures;
     stats.cuda_graphs_replayed += gpu->graph_counts().replays;
     stats.cuda_graph_fallbacks += gpu->graph_counts().fallbacks;
+    stats.cuda_nodes_launched += gpu->graph_counts().nodes;
   }
   ReaderLock lock(impl_->sessions_mutex_);
   stats.sessions = static_cast<int>(impl_->sessions_.size());
@@ -86,8 +87,9 @@ TransportStats Worker::transport_stats() const {
 }
 
 Result<std::string> Worker::CreateSession(uint64_t session, StepClient* client,
-                                          bool tensorflow_random_streams) {
-  return impl_->CreateSession(session, client, tensorflow_random_streams);
+                                          bool tensorflow_random_streams,
+                                          const std::string& container) {
+  return impl_->CreateSession(session, client, tensorflow_random_streams, container);
 }
 Status Worker::ConnectSession(uint64_t session, const std::vector<PeerSpec>& peers, int client_peer,
                               int self_index) {

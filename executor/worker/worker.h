@@ -97,8 +97,10 @@ struct WorkerStats {
   int sessions = 0, graphs = 0, running_steps = 0;
   int64_t messages_leaving = 0;  // tensors and reports that peers have not taken yet
   uint64_t steps_done = 0, steps_failed = 0, messages_dropped = 0;
-  // Of its GPUs; fallbacks: graphs that could not be launched, whose nodes were, one by one.
+  // Of its GPUs; fallbacks: graphs that could not be launched, whose nodes were, one by one; nodes:
+  // all that were launched one by one.
   uint64_t cuda_graphs_captured = 0, cuda_graphs_replayed = 0, cuda_graph_fallbacks = 0;
+  uint64_t cuda_nodes_launched = 0;
 };
 
 class Worker {
@@ -128,9 +130,10 @@ class Worker {
   // First: makes the session's data plane. Returns the address by which peers reach this task in
   // this session, empty without a data plane. `session` is the client's nonce; AlreadyExists if it
   // is in use. `client`: hears of the steps, if this process is the session's client.
-  // `tensorflow_random_streams`: as in SessionOptions.
+  // `tensorflow_random_streams`, `container`: as in SessionOptions.
   Result<std::string> CreateSession(uint64_t session, StepClient* client = nullptr,
-                                    bool tensorflow_random_streams = false);
+                                    bool tensorflow_random_streams = false,
+                                    const std::string& container = "");
   // Second, once: `peers` lists every other task of the session, the client's included;
   // `client_peer` is the client's index, or kSelf. `self_index` is this task's index in the
   // client's own list: its step-done messages carry it. Only now the session is known to what

@@ -190,8 +190,12 @@ TEST(FakeGpuGraphs, AnOutputAndAViewOfItBothLeaveWhatIsReplayed) {
   const auto session = Session::Local(graph, {}).value();
   constexpr int kSteps = 12, kSteady = 4;
   RecordingDriver::Counts before;
+  TaskStatus warm;
   for (int step = 0; step < kSteps; ++step) {
-    if (step == kSteps - kSteady) before = FakeDrivers()[0]->counts();
+    if (step == kSteps - kSteady) {
+      before = FakeDrivers()[0]->counts();
+      warm = session->Tasks().value().at(0);
+    }
     const auto one = static_cast<float>(step);
     const std::vector<float> fed{one, 2, 3, 4}, once{one, 2, 3 + 2 * one, 4 + 2 * 2};
     const auto values =
@@ -206,6 +210,8 @@ TEST(FakeGpuGraphs, AnOutputAndAViewOfItBothLeaveWhatIsReplayed) {
   const RecordingDriver::Counts after = FakeDrivers()[0]->counts();
   EXPECT_GE(after.launches, before.launches + kSteady);
   const TaskStatus task = session->Tasks().value().at(0);
+  EXPECT_GT(warm.cuda_nodes_launched, 0u);
+  EXPECT_EQ(task.cuda_nodes_launched, warm.cuda_nodes_launched);
   EXPECT_GE(task.cuda_graphs_captured, 1u);
   EXPECT_EQ(static_cast<int64_t>(task.cuda_graphs_captured + task.cuda_graphs_replayed),
             after.launches);

@@ -172,6 +172,20 @@ class GpuCheck(unittest.TestCase):
         self.assertIn('- Algorithms of products: algorithms of products, ResNet-50: a slower way takes its place (1 times)', report)
         self.assertIn('## Traced steps', report)
 
+    def test_goals_are_listed_those_of_earlier_calls_too(self):
+        rows = ('{"bench":"gpu","case":"%s","value":1,"unit":"images/s","reference":"%s","reference_version":null,"reference_value":1,"ratio":%s,"goal":%s,"goal_is":%s,"low":1}',)
+        def writes(*of):
+            lines = ''.join(f"echo '{rows[0] % row}' >>\"${{word#--json=}}\"; " for row in of)
+            self.stub(self.bundle / 'bin' / 'gpu_bench', PROGRAMS['gpu_bench'] + f'\nfor word in "$@"; do case $word in --json=*) case "$*" in *"copy to"*|*trace*) {lines};; esac ;; esac; done')
+        writes(('copy', 'memcpy', '0.95', '0.9', '"min"'), ('launch', 'bare', '1.0e+01', '1.3', '"max"'), ('losses', 'none', '1', 'null', 'null'))
+        report = self.check('--part=ceilings', code=0)
+        self.assertTrue(report.endswith('## Goals\n\n| | case | against | ratio | goal |\n| --- | --- | --- | --- | --- |\n'
+                                        '| MISSED | launch | bare | 1.0e+01 | at most 1.3 |\n| met | copy | memcpy | 0.95 | at least 0.9 |\n'), report)
+        writes(('trace', 'copy', '0.8', '0.85', '"min"'))
+        ran = subprocess.run(self.command('--part=nodes', '--append'), env=self.environment, capture_output=True, text=True, timeout=100)
+        self.assertIn('Goals, of all calls: 1 met, 2 missed\n- launch, bare: 1.0e+01, at most 1.3\n- trace, copy: 0.8, at least 0.85\n', ran.stdout)
+        self.assertEqual(self.out.read_text().count('## Goals'), 1)
+
     def test_kernels_are_profiled_where_ncu_is(self):
         self.assertIn('ncu is not there.', self.check('--part=profile', code=0))
         self.stub(self.tools / 'ncu', 'echo "  Normalize (1, 1, 1)x(256, 1, 1), $*"')
@@ -223,7 +237,7 @@ class GpuCheck(unittest.TestCase):
         self.assertIn('== gpu_check: tests: 34 items', ran.stdout)
         summary = ran.stdout[ran.stdout.index('== gpu_check: tests: 34 items'):]
         self.assertIn(': 12 ok, 22 failed, 0 cut off, 0 not run\n', summary)  # monograph devices, and each list of tests
-        self.assertIn('... and 2 more in the report\n', summary)
+        self.assertIn('... and 4 more in the report\n', summary)
         self.assertLess(max(map(len, self.out.read_text().splitlines())), 1000)
 
     def test_of_tests_that_run_alone_those_that_fail_are_named_and_the_others_counted(self):
