@@ -97,7 +97,7 @@ class OnednnCnn::Impl {
                  bytes = (std::max<size_t>(1, desc.get_size()) + huge - 1) / huge * huge;
     void* data = std::aligned_alloc(huge, bytes);
     madvise(data, bytes, MADV_HUGEPAGE);
-    if (desc.data_type() == dnnl::memory::data_type::f32) {
+    if (ops::onednn::TypeOf(desc) == dnnl::memory::data_type::f32) {
       auto* values = static_cast<float*>(data);
       for (size_t i = 0; i < desc.get_size() / sizeof(float); ++i) values[i] = CnnPattern(i, scale);
     } else {
@@ -120,7 +120,7 @@ class OnednnCnn::Impl {
   // A weight `w` of a layer with its gradient. Of bfloat16 Adam updates floats that lie as the
   // gradient does, and a reorder makes the weight of them.
   void Add(const Memory& w, const Memory& gradient) {
-    if (w.get_desc().data_type() == dnnl::memory::data_type::f32) {
+    if (ops::onednn::TypeOf(w.get_desc()) == dnnl::memory::data_type::f32) {
       parameters_.push_back({w, As(gradient, w.get_desc()), nullptr});
       return;
     }

@@ -5,6 +5,7 @@
 //
 // Ours runs in a child process per number of threads, which is pinned to as many cores. So is
 // torch's process.
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <optional>
@@ -44,7 +45,9 @@ void Serve(int threads, Child::Channel& parent) {
       for (int i = 0; i < 2; ++i) training->Step();
     }
     if (what == "trace") {
-      parent.WriteLine(training->Trace());
+      std::string trace = training->Trace();
+      std::ranges::replace(trace, '\n', ' ');  // an answer is a line
+      parent.WriteLine(trace);
       continue;
     }
     const Rates rates = RatesOf([&] { training->Step(); }, training->batch(), std::stod(what));

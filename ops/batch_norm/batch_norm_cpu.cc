@@ -1,13 +1,17 @@
-// Batch normalisation by plain loops: two passes for the statistics (mean, then squares of what is
-// left, so that a large mean costs no digits) and one that writes.
+// Batch normalisation by plain loops: one pass for the statistics (of the squares of what is left
+// of a mean, so that a large one costs no digits) and one that writes.
 //
 // Sums are kept per block of rows, whose size is fixed, in float, and over the blocks in double, in
-// order: the same bits on any number of threads.
+// order: the same bits on any number of threads. bfloat16 is widened and narrowed element by
+// element in these loops, half in passes of its own, since only the former's conversions become
+// vector code inside of others.
 #include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <type_traits>
 
+#include "base/independent_loop.h"
 #include "executor/kernel.h"
 #include "ops/batch_norm/check.h"
 #include "ops/cpu/float_view_cpu.h"
@@ -73,6 +77,112 @@ Status Sums(KernelContext& c, const Channels& l, const Fn& fn, double* first, do
   return Status();
 }
 
+// The mean and the variance of each channel. A block is read twice while it lies in the cache: for
+// a mean of its own, then for sums of what is left and of its squares. The blocks' are joined in
+// double (Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample
+// variances", 1979).
+template <typename E>
+class Statistics {
+ public:
+  Statistics(const Channels& l, const E* x) : l_(l), x_(x), channels_(l.channels) {}
+
+  Status Run(KernelContext& c, float* mean, float* variance) {
+    const int64_t blocks = rows() ? (l_.outer + kBlock - 1) / kBlock : l_.outer;
+    MG_ASSIGN_OR_RETURN(Tensor parts, c.AllocateTemp(DT_FLOAT, Shape{blocks, 3, channels_}));
+    parts_ = parts.data<float>();
+    const auto body = [this](int64_t begin, int64_t end) {
+      for (int64_t block = begin; block < end; ++block) rows() ? OfRows(block) : OfPlanes(block);
+    };
+    c.ParallelFor(blocks, 1 + l_.elements() / blocks / 2, std::ref(body));
+    MG_ASSIGN_OR_RETURN(Tensor sums, c.AllocateTemp(DT_DOUBLE, Shape{2, channels_}));
+    double *const means = sums.data<double>(), *const squares = means + channels_;
+    std::fill_n(means, 2 * channels_, 0.0);
+    const auto total = static_cast<double>(l_.per_channel());
+    for (int64_t block = 0; block < blocks; ++block) {
+      const double share = static_cast<double>(Size(block)) / total;
+      for (int64_t k = 0; k < channels_; ++k) means[k] += Mean(block, k) * share;
+    }
+    for (int64_t block = 0; block < blocks; ++block) {
+      const auto n = static_cast<double>(Size(block));
+      for (int64_t k = 0; k < channels_; ++k) {
+        const auto rest = static_cast<double>(Part(block)[channels_ + k]);
+        const double away = Mean(block, k) - means[k];
+        squares[k] +=
+            static_cast<double>(Part(block)[2 * channels_ + k]) - rest * rest / n + n * away * away;
+      }
+    }
+    for (int64_t k = 0; k < channels_; ++k) {
+      mean[k] = static_cast<float>(means[k]);
+      variance[k] = static_cast<float>(std::max(0.0, squares[k] / total));
+    }
+    return Status();
+  }
+
+ private:
+  bool rows() const { return l_.inner == 1; }
+  // Elements of a channel in the block.
+  int64_t Size(int64_t block) const {
+    return rows() ? std::min(kBlock, l_.outer - block * kBlock) : l_.inner;
+  }
+  // Of each channel a block's mean, then the sum of what is left, then of its squares.
+  float* Part(int64_t block) const { return parts_ + block * 3 * channels_; }
+  // With what rounding has left, which is a NaN where the mean is infinite.
+  double Mean(int64_t block, int64_t k) const {
+    const float own = Part(block)[k], rest = Part(block)[channels_ + k];
+    return static_cast<double>(own) +
+           (std::isfinite(rest) ? static_cast<double>(rest) / static_cast<double>(Size(block)) : 0);
+  }
+
+  void OfRows(int64_t block) const {
+    const int64_t n = Size(block), channels = channels_;
+    const E* const first = x_ + block * kBlock * channels;
+    float* __restrict own = Part(block);
+    float* __restrict rest = own + channels;
+    float* __restrict squares = rest + channels;
+    std::fill_n(own, 3 * channels, 0.f);
+    for (int64_t i = 0; i < n; ++i) {
+      for (int64_t k = 0; k < channels; ++k) own[k] += Widen(first[i * channels + k]);
+    }
+    for (int64_t k = 0; k < channels; ++k) own[k] /= static_cast<float>(n);
+    for (int64_t i = 0; i < n; ++i) {
+      for (int64_t k = 0; k < channels; ++k) {
+        const float d = Widen(first[i * channels + k]) - own[k];
+        rest[k] += d, squares[k] += d * d;
+      }
+    }
+  }
+
+  void OfPlanes(int64_t image) const {
+    for (int64_t k = 0; k < channels_; ++k) {
+      const E* const plane = x_ + (image * channels_ + k) * l_.inner;
+      float* const part = Part(image) + k;
+      const auto own = static_cast<float>(SumOver([=](int64_t e) { return Widen(plane[e]); }) /
+                                          static_cast<double>(l_.inner));
+      const auto left = [=](int64_t e) { return Widen(plane[e]) - own; };
+      part[0] = own;
+      part[channels_] = static_cast<float>(SumOver(left));
+      part[2 * channels_] =
+          static_cast<float>(SumOver([=](int64_t e) { return left(e) * left(e); }));
+    }
+  }
+  // fn's values over a plane: in float for kBlock elements, in double over these.
+  template <typename Fn>
+  double SumOver(const Fn& fn) const {
+    double total = 0;
+    for (int64_t j = 0; j < l_.inner; j += kBlock) {
+      float sum = 0;
+      for (int64_t e = j; e < std::min(l_.inner, j + kBlock); ++e) sum += fn(e);
+      total += static_cast<double>(sum);
+    }
+    return total;
+  }
+
+  const Channels l_;
+  const E* const x_;
+  const int64_t channels_;
+  float* parts_ = nullptr;
+};
+
 // fn(offset, channel) for every element, rows of channels vectorised.
 template <typename Fn>
 void ForElements(KernelContext& c, const Channels& l, const Fn& fn) {
@@ -92,10 +202,20 @@ void ForElements(KernelContext& c, const Channels& l, const Fn& fn) {
   c.ParallelFor(l.outer, 1 + l.channels * l.inner / 4, std::ref(body));
 }
 
-// `tensor` itself if its elements are floats, else a tensor for the floats that become it.
+// What the loops read and write where tensors have elements of T.
 template <typename T>
-Result<Tensor> FloatTarget(KernelContext& c, Tensor* tensor) {
-  if constexpr (kIs16Bit<T>) {
+using Element = std::conditional_t<std::is_same_v<T, half>, float, T>;
+
+// `tensor` as Element<T>: itself, or a converted copy.
+template <typename T>
+Result<Tensor> Source(KernelContext& c, const Tensor& tensor) {
+  return ToFloat<std::conditional_t<std::is_same_v<T, half>, half, float>>(c, tensor);
+}
+
+// `tensor` itself if its elements are Element<T>, else a tensor for the floats that become it.
+template <typename T>
+Result<Tensor> Target(KernelContext& c, Tensor* tensor) {
+  if constexpr (std::is_same_v<T, half>) {
     return c.AllocateTemp(DT_FLOAT, tensor->shape());
   } else {
     return *tensor;
@@ -104,6 +224,8 @@ Result<Tensor> FloatTarget(KernelContext& c, Tensor* tensor) {
 
 template <typename T>
 class ForwardKernel : public Kernel {
+  using E = Element<T>;
+
  public:
   explicit ForwardKernel(const KernelConstruction& k) : settings_(k.attrs()) {}
 
@@ -111,7 +233,7 @@ class ForwardKernel : public Kernel {
     MG_ASSIGN_OR_RETURN(const Channels l, CheckForward(c.inputs(), settings_));
     const Tensor x = c.input(0), scale = c.input(1), offset = c.input(2), old_mean = c.input(3),
                  old_variance = c.input(4);
-    MG_ASSIGN_OR_RETURN(const Tensor from, ToFloat<T>(c, x));
+    MG_ASSIGN_OR_RETURN(const Tensor from, Source<T>(c, x));
     MG_ASSIGN_OR_RETURN(Tensor * y, c.AllocateOutput(0, x.shape()));
     Tensor* vectors[4];
     for (int i = 0; i < 4; ++i) {
@@ -129,9 +251,9 @@ class ForwardKernel : public Kernel {
         std::fill_n(vector->data<float>(), l.channels, std::numeric_limits<float>::quiet_NaN());
       return Status();
     }
-    const float* in = from.data<float>();
+    const E* in = from.data<E>();
     if (settings_.training) {
-      MG_RETURN_IF_ERROR(Statistics(c, l, in, mean, variance));
+      MG_RETURN_IF_ERROR(Statistics<E>(l, in).Run(c, mean, variance));
       const auto n = static_cast<float>(l.per_channel());
       const float bessel = n > 1 ? n / (n - 1) : 1, f = settings_.factor;
       for (int64_t k = 0; k < l.channels; ++k) {
@@ -149,84 +271,63 @@ class ForwardKernel : public Kernel {
     float* const factor = factors.data<float>();
     for (int64_t k = 0; k < l.channels; ++k)
       factor[k] = scale.data<float>()[k] / std::sqrt(variance[k] + settings_.epsilon);
-    MG_ASSIGN_OR_RETURN(Tensor target, FloatTarget<T>(c, y));
-    float* out = target.data<float>();
+    MG_ASSIGN_OR_RETURN(Tensor target, Target<T>(c, y));
+    E* out = target.data<E>();
     const float* add = offset.data<float>();
     const auto normalised = [=](int64_t i, int64_t k) {
-      return (in[i] - mean[k]) * factor[k] + add[k];
+      return (Widen(in[i]) - mean[k]) * factor[k] + add[k];
     };
     if (settings_.side || settings_.relu) {
       Tensor beside;
       if (settings_.side) {
-        MG_ASSIGN_OR_RETURN(beside, ToFloat<T>(c, c.input(5)));
+        MG_ASSIGN_OR_RETURN(beside, Source<T>(c, c.input(5)));
       }
-      const float* side = settings_.side ? beside.data<float>() : nullptr;
+      const E* side = settings_.side ? beside.data<E>() : nullptr;
       const bool relu = settings_.relu;
       ForElements(c, l, [=](int64_t i, int64_t k) {
-        const float value = normalised(i, k) + (side == nullptr ? 0.f : side[i]);
-        out[i] = relu && value < 0.f ? 0.f : value;
+        const float value = normalised(i, k) + (side == nullptr ? 0.f : Widen(side[i]));
+        out[i] = Narrow<E>(relu && value < 0.f ? 0.f : value);
       });
     } else {
-      ForElements(c, l, [=](int64_t i, int64_t k) { out[i] = normalised(i, k); });
+      ForElements(c, l, [=](int64_t i, int64_t k) { out[i] = Narrow<E>(normalised(i, k)); });
     }
-    if constexpr (kIs16Bit<T>) FromFloat<T>(c, target, y);
+    if constexpr (std::is_same_v<T, half>) FromFloat<T>(c, target, y);
     return Status();
   }
 
  private:
-  static Status Statistics(KernelContext& c, const Channels& l, const float* x, float* mean,
-                           float* variance) {
-    MG_ASSIGN_OR_RETURN(Tensor sums, c.AllocateTemp(DT_DOUBLE, Shape{2, l.channels}));
-    double *first = sums.data<double>(), *second = first + l.channels;
-    const auto n = static_cast<double>(l.per_channel());
-    MG_RETURN_IF_ERROR(Sums(
-        c, l, [=](int64_t i, int64_t, float* a, float* b) { *a = x[i], *b = 0; }, first, second));
-    for (int64_t k = 0; k < l.channels; ++k) mean[k] = static_cast<float>(first[k] / n);
-    const auto square = [=](int64_t i, int64_t k, float* a, float* b) {
-      const float d = x[i] - mean[k];
-      *a = d, *b = d * d;
-    };
-    MG_RETURN_IF_ERROR(Sums(c, l, square, first, second));
-    // What rounding left in the mean is taken out again.
-    for (int64_t k = 0; k < l.channels; ++k) {
-      const double rest = first[k] / n;
-      variance[k] = static_cast<float>(std::max(0.0, second[k] / n - rest * rest));
-    }
-    return Status();
-  }
-
   const Settings settings_;
 };
 
 template <typename T>
 class BackwardKernel : public Kernel {
+  using E = Element<T>;
+
  public:
   explicit BackwardKernel(const KernelConstruction& k) : settings_(k.attrs()) {}
 
   Status Compute(KernelContext& c) override {
     MG_ASSIGN_OR_RETURN(const Channels l, CheckBackward(c.inputs(), settings_));
     const Tensor scale = c.input(2), means = c.input(3), variances = c.input(4);
-    MG_ASSIGN_OR_RETURN(Tensor gradient, ToFloat<T>(c, c.input(0)));
-    MG_ASSIGN_OR_RETURN(const Tensor value, ToFloat<T>(c, c.input(1)));
-    if (settings_.relu) {
-      MG_ASSIGN_OR_RETURN(gradient, ThroughRelu(c, l, gradient));
-    }
+    MG_ASSIGN_OR_RETURN(Tensor gradient, Source<T>(c, c.input(0)));
+    MG_ASSIGN_OR_RETURN(const Tensor value, Source<T>(c, c.input(1)));
+    Tensor* passing = nullptr;  // what the side input gets: all that passes the ReLU
     if (settings_.side) {
-      MG_ASSIGN_OR_RETURN(Tensor * passing, c.AllocateOutput(5, value.shape()));
-      ForElements(c, l,
-                  [from = gradient.data<float>(), to = passing->data<T>()](int64_t i, int64_t) {
-                    to[i] = Narrow<T>(from[i]);
-                  });
+      MG_ASSIGN_OR_RETURN(passing, c.AllocateOutput(5, value.shape()));
+    }
+    if (settings_.relu) {
+      MG_ASSIGN_OR_RETURN(gradient, ThroughRelu(c, gradient, passing));
     }
     MG_ASSIGN_OR_RETURN(Tensor * dx, c.AllocateOutput(0, value.shape()));
     MG_ASSIGN_OR_RETURN(Tensor * dscale, c.AllocateOutput(1, Shape{l.channels}));
     MG_ASSIGN_OR_RETURN(Tensor * doffset, c.AllocateOutput(2, Shape{l.channels}));
     for (int i : {3, 4}) MG_RETURN_IF_ERROR(c.AllocateOutput(i, Shape{0}).status());
-    const float *dy = gradient.data<float>(), *x = value.data<float>(), *mean = means.data<float>();
+    const E *dy = gradient.data<E>(), *x = value.data<E>();
+    const float* mean = means.data<float>();
     MG_ASSIGN_OR_RETURN(Tensor sums, c.AllocateTemp(DT_DOUBLE, Shape{2, l.channels}));
     double *first = sums.data<double>(), *second = first + l.channels;
     const auto products = [=](int64_t i, int64_t k, float* a, float* b) {
-      *a = dy[i], *b = dy[i] * (x[i] - mean[k]);
+      *a = Widen(dy[i]), *b = Widen(dy[i]) * (Widen(x[i]) - mean[k]);
     };
     MG_RETURN_IF_ERROR(Sums(c, l, products, first, second));
     // dx = by_gradient * (dy - shift - by_value * (x - mean)); shift and by_value are 0 where mean
@@ -245,30 +346,50 @@ class BackwardKernel : public Kernel {
       shift[k] = static_cast<float>(first[k] / n);
       by_value[k] = static_cast<float>(second[k] / n * inverse * inverse);
     }
-    MG_ASSIGN_OR_RETURN(Tensor target, FloatTarget<T>(c, dx));
-    float* out = target.data<float>();
+    MG_ASSIGN_OR_RETURN(Tensor target, Target<T>(c, dx));
+    E* out = target.data<E>();
     ForElements(c, l, [=](int64_t i, int64_t k) {
-      out[i] = by_gradient[k] * (dy[i] - shift[k] - by_value[k] * (x[i] - mean[k]));
+      out[i] = Narrow<E>(by_gradient[k] *
+                         (Widen(dy[i]) - shift[k] - by_value[k] * (Widen(x[i]) - mean[k])));
     });
-    if constexpr (kIs16Bit<T>) FromFloat<T>(c, target, dx);
+    if constexpr (std::is_same_v<T, half>) FromFloat<T>(c, target, dx);
     return Status();
   }
 
  private:
-  // The gradient, and what is added to it, where y > 0, else 0.
-  Result<Tensor> ThroughRelu(KernelContext& c, const Channels& l, const Tensor& gradient) const {
-    MG_ASSIGN_OR_RETURN(const Tensor active, ToFloat<T>(c, c.input(7)));
-    MG_ASSIGN_OR_RETURN(Tensor masked, c.AllocateTemp(DT_FLOAT, gradient.shape()));
-    const float *from = gradient.data<float>(), *value = active.data<float>();
-    float* to = masked.data<float>();
-    if (settings_.added == 0) {
-      ForElements(c, l, [=](int64_t i, int64_t) { to[i] = value[i] > 0.f ? from[i] : 0.f; });
-      return masked;
+  // The gradient, and what is added to it, where y > 0, else 0; in `passing`, too, if that is
+  // there.
+  Result<Tensor> ThroughRelu(KernelContext& c, const Tensor& gradient, Tensor* passing) const {
+    MG_ASSIGN_OR_RETURN(const Tensor active, Source<T>(c, c.input(7)));
+    Tensor more, masked;
+    if (settings_.added > 0) {
+      MG_ASSIGN_OR_RETURN(more, Source<T>(c, c.input(8)));
     }
-    MG_ASSIGN_OR_RETURN(const Tensor more, ToFloat<T>(c, c.input(8)));
-    ForElements(c, l, [=, other = more.data<float>()](int64_t i, int64_t) {
-      to[i] = value[i] > 0.f ? Widen(Narrow<T>(from[i] + other[i])) : 0.f;
-    });
+    const bool in_passing = passing != nullptr && std::is_same_v<T, E>;
+    if (in_passing) {
+      masked = *passing;
+    } else {
+      MG_ASSIGN_OR_RETURN(masked, c.AllocateTemp(kDTypeOf<E>, gradient.shape()));
+    }
+    const E *from = gradient.data<E>(), *value = active.data<E>();
+    E* const to = masked.data<E>();
+    const auto mask = [&](const auto& gradient_of) {
+      c.ParallelFor(gradient.elements(), 1, [=](int64_t begin, int64_t end) {
+        MG_INDEPENDENT_LOOP
+        for (int64_t i = begin; i < end; ++i) {
+          const float passes = gradient_of(i);
+          to[i] = Narrow<E>(Widen(value[i]) > 0.f ? passes : 0.f);
+        }
+      });
+    };
+    if (more.valid()) {
+      mask([=, other = more.data<E>()](int64_t i) {
+        return Widen(Narrow<T>(Widen(from[i]) + Widen(other[i])));
+      });
+    } else {
+      mask([=](int64_t i) { return Widen(from[i]); });
+    }
+    if (passing != nullptr && !in_passing) FromFloat<T>(c, masked, passing);
     return masked;
   }
 

@@ -18,6 +18,7 @@
 #include "ops/conv/onednn_conv_cpu.h"
 #include "ops/cpu/float_view_cpu.h"
 #include "ops/cpu/kernel_util.h"
+#include "ops/cpu/onednn_api_cpu.h"
 #include "ops/cpu/onednn_cpu.h"
 #include "ops/fused_ops.h"
 #include "ops/pool/max_gradient.h"
@@ -116,12 +117,14 @@ void Plain(KernelContext& c, Mode mode, const Geometry& g, const FusedOps& fused
   c.ParallelFor(g.n, std::max<int64_t>(1, g.flops_per_image()), std::ref(images));
 }
 
-// Whether Fourier transforms are the faster way: not forward where tiles multiply bfloat16 (5.7 ms
-// instead of 1.5 for the second convolution of the MNIST CNN, batch 100). Gradients share them.
+// Whether Fourier transforms are the faster way: not where tiles multiply bfloat16 (5.7 ms instead
+// of 1.5 for the second convolution of the MNIST CNN, batch 100, forward). Both gradients go the
+// same way, as one node has them.
 template <typename T>
 bool TransformsPay(Mode mode, const Geometry& g) {
+  const bool by_tiles = mode == Mode::kForward || onednn::kQuickGradientsByTiles;
   return FourierConv::Fits(g) &&
-         !(std::is_same_v<T, bfloat16> && mode == Mode::kForward && onednn::HasBfloat16Tiles());
+         !(std::is_same_v<T, bfloat16> && by_tiles && onednn::HasBfloat16Tiles());
 }
 
 // A convolution or one of its gradients by Fourier transforms or by oneDNN. T: float, or bfloat16
@@ -262,7 +265,7 @@ class LibraryBackprop {
  public:
   Status Run(KernelContext& c, const Geometry& g, const pool::Geometry& pool,
              const BackpropData<T>& data) {
-    if (FourierConv::Fits(g)) {
+    if (TransformsPay<T>(Mode::kBackpropFilter, g)) {
       MG_ASSIGN_OR_RETURN(const bool finite, fourier_.Backprop(c, g, pool, data));
       if (finite) return Status();
     }

@@ -293,7 +293,8 @@ class Batch {
     auto batch = std::make_shared<Batch>();
     batch->mode_ = mode;
     batch->g_ = g;
-    const int64_t images = ImagesPerChunk(g);
+    const int64_t images = std::max(
+        ImagesPerChunk(g), mode == Mode::kForward ? 1 : (g.n + MostSums(g) - 1) / MostSums(g));
     batch->whole_chunks_ = g.n / images;
     batch->chunks_ = (g.n + images - 1) / images;
     MG_RETURN_IF_ERROR(onednn::Guarded([&] {
@@ -360,12 +361,19 @@ class Batch {
   Chunk* tail() { return tail_.get(); }
 
  private:
+  // Of the filter's gradient. With more chunks than sums a large filter would be added up again and
+  // again: 8 MB for each of 1024 times 2048 channels, which take 0.4 MB of an image.
+  static int64_t MostSums(const Geometry& g) {
+    constexpr int64_t kMostBytes = 32 << 20;
+    const auto bytes = g.filter() * static_cast<int64_t>(sizeof(float));
+    return std::clamp<int64_t>(kMostBytes / bytes, 1, 16);
+  }
+
   template <typename Fn>
   Status SumToFloats(KernelContext& c, float* gradient, const Fn& run) {
-    constexpr int64_t kMaxSumBytes = 32 << 20;
     const auto bytes = static_cast<int64_t>(whole_->weights_bytes());
     const int64_t floats = bytes / static_cast<int64_t>(sizeof(float));
-    const int64_t sums = std::clamp<int64_t>(std::min(whole_chunks_, kMaxSumBytes / bytes), 1, 16);
+    const int64_t sums = std::clamp<int64_t>(whole_chunks_, 1, MostSums(g_));
     const int64_t length = (whole_chunks_ + sums - 1) / sums;
     // Sum k lies at k; a scratch place for a further chunk of the same run beside it.
     const int64_t places = length > 1 ? 2 : 1;

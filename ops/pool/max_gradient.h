@@ -110,13 +110,25 @@ class MaxGradient {
     const int64_t out_sc = sc == 1 ? 1 : g.pooled.sc;
     for (int64_t first = 0; first < g.image.c; first += kLanes) {
       const int64_t lanes = std::min(kLanes, g.image.c - first);
-      bool open[kLanes];
-      std::fill_n(open, kLanes, true);
+      // All ones where the maximum has not come yet: in as many bits as an element of bfloat16 has,
+      // so that the loop is one of vectors.
+      using Open = std::conditional_t<std::is_same_v<T, bfloat16>, uint16_t, bool>;
+      Open open[kLanes];
+      std::fill_n(open, kLanes, static_cast<Open>(-1));
       for (int64_t h = rows.begin; h < rows.end; ++h) {
         for (int64_t w = columns.begin; w < columns.end; ++w) {
           const int64_t at = h * g.image.sh + w * g.image.sw + first * sc;
+          MG_INDEPENDENT_LOOP
           for (int64_t k = 0; k < lanes; ++k) {
             const int64_t o = (first + k) * out_sc;
+            if constexpr (std::is_same_v<T, bfloat16>) {
+              const uint16_t hit = open[k] & Same(image[at + k * sc].bits, y[o].bits);
+              open[k] = open[k] & ~hit;
+              bfloat16 add;
+              add.bits = hit & dy[o].bits;
+              to[at + k * sc] = alone ? add : bfloat16(to[at + k * sc] + add);
+              continue;
+            }
             const bool hit = open[k] & (image[at + k * sc] == y[o]);
             const T add = hit ? dy[o] : T(0);
             open[k] = open[k] & !hit;

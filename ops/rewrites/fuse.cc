@@ -181,7 +181,7 @@ class Fuser {
   bool IsNorm(Endpoint e) const { return e.index == 0 && graph_.is(e.node, "FusedBatchNormV3"); }
 
   void FindNorm(NodeId relu) {
-    if (graph_.device(relu).type != kGpu || !Free(relu)) return;
+    if (!HasFused(relu, graph_.dtype({relu, 0})) || !Free(relu)) return;
     if (graph_.registry().Find("_FusedBatchNormEx") == nullptr) return;
     const Endpoint source = graph_.inputs(relu)[0];
     NodeId add = -1, norm = source.node;

@@ -5,19 +5,18 @@
 //                                               fused_ops = ["BiasAdd", "Relu"]
 //   MatMul + BiasAdd (+ Relu)          becomes  _FusedMatMul, the same
 //   ReluGrad(MaxPoolGrad(x, y, g), x)  becomes  MaxPoolGrad(x, y, ReluGrad(g, y))
+//   FusedBatchNormV3 (+ AddV2) + Relu  becomes  _FusedBatchNormEx, attr activation_mode = "Relu"
+//   its gradient after a ReluGrad (and,
+//     if there was an AddV2, an AddN)  becomes  _FusedBatchNormGradEx
 //   on a CPU:
 //   Conv2DBackpropFilter(MaxPoolGrad), Conv2DBackpropInput(MaxPoolGrad)
 //                                      become   _Conv2DBackprop: the two of one convolution, or one
 //                                               or two of them behind a 2x2 pooling
-//   on a GPU:
-//   FusedBatchNormV3 (+ AddV2) + Relu  becomes  _FusedBatchNormEx, attr activation_mode = "Relu"
-//   its gradient after a ReluGrad (and,
-//     if there was an AddV2, an AddN)  becomes  _FusedBatchNormGradEx
 //
 // A BiasAddGrad of the third reads the pooled gradient, ReluGrad(g, y): the gradient of a window
 // goes to its maximum alone, where x > 0 exactly if y > 0, so both gradients have the same sums.
-// Only where nobody else uses what lies between, all on one device; of float and bfloat16, and the
-// first two on a GPU of half, too. The last node keeps its name. The results are those of the
+// Only where nobody else uses what lies between, all on one device; of float and bfloat16, and on a
+// GPU of half, too. The last node keeps its name. The results are those of the
 // separate nodes up to rounding.
 #pragma once
 
