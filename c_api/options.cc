@@ -119,6 +119,7 @@ Status SessionSettings::Set(std::string_view name, const std::string& value) {
       {"cpu_devices", Number(&cpu_devices, 1, kMostDevices)},
       {"optimizer_level", Number(&options.optimizer.level, 0, 1)},
       {"tensorflow_random_streams", Bool(&options.tensorflow_random_streams)},
+      {"container", Text(&options.container)},
   };
   AddTaskSetters(&options, &setters);
   return SetByName(setters, name, value);

@@ -69,6 +69,9 @@ struct SessionOptions {
   // each goes on in its stream as long as the session is open, as TensorFlow's kernels do. Without
   // it, and without seeds, numbers follow from seeds, the node's name and the step's number.
   bool tensorflow_random_streams = false;
+  // A container that is this session's alone: what it holds is dropped on every task when the
+  // session ends, or its client is lost. Empty: none. Nodes name it by their attribute.
+  std::string container = {};
   // How long Connect waits for daemons that are not up yet.
   std::chrono::milliseconds start_timeout{30000};
   std::optional<control::KeyRing> key = {};

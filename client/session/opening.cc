@@ -69,7 +69,8 @@ Status FirstFailure(std::span<const Result<std::string>> answers) {
 Status Session::Impl::Start(const ClusterSpec* cluster) {
   MG_RETURN_IF_ERROR(StartWorker(cluster));
   MG_ASSIGN_OR_RETURN(std::string address,
-                      worker_->CreateSession(id_, this, options_.tensorflow_random_streams));
+                      worker_->CreateSession(id_, this, options_.tensorflow_random_streams,
+                                              options_.container));
   transport_ = worker_->transport(id_);
   std::vector<PeerSpec> peers;
   if (cluster != nullptr) {
@@ -143,6 +144,7 @@ Status Session::Impl::OpenAtTasks(std::vector<PeerSpec> peers, const PeerSpec& c
   wire::CreateSessionRequest create;
   create.set_session(id_);
   create.set_tensorflow_random_streams(options_.tensorflow_random_streams);
+  create.set_container(options_.container);
   const std::vector<Result<std::string>> created =
       CallAll("CreateSession", create.SerializeAsString());
   MG_RETURN_IF_ERROR(FirstFailure(created));

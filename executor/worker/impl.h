@@ -40,8 +40,8 @@ class Worker::Impl : public CollectiveHost {
   // ---- sessions.cc
   Status Start();
   void Shutdown();
-  Result<std::string> CreateSession(uint64_t id, StepClient* client,
-                                    bool tensorflow_random_streams);
+  Result<std::string> CreateSession(uint64_t id, StepClient* client, bool tensorflow_random_streams,
+                                    const std::string& container);
   Status ConnectSession(uint64_t id, const std::vector<PeerSpec>& peers, int client_peer,
                         int self_index);
   // `kernels`: how long it waits for those; `parts`: for parts of collectives on their way.

@@ -136,7 +136,8 @@ std::map<std::string, control::Method> ControlMethods::Map() {
         MG_RETURN_IF_ERROR(CheckNotDraining());
         MG_ASSIGN_OR_RETURN(
             *response->mutable_transport_address(),
-            worker_.CreateSession(request.session(), nullptr, request.tensorflow_random_streams()));
+            worker_.CreateSession(request.session(), nullptr, request.tensorflow_random_streams(),
+                                  request.container()));
         if (OwnSession(context.connection, request.session())) return Status();
         (void)worker_.CloseSession(request.session());
         return Cancelled("the client is gone");

@@ -152,6 +152,7 @@ struct WorkerSession : std::enable_shared_from_this<WorkerSession> {
   std::shared_ptr<MemoryHolder> memory;           // tensors of its steps
   std::map<std::string, std::string> links;       // of all devices that have one, by name
   std::unique_ptr<RandomStreams> random_streams;  // nullptr: its nodes do not draw by them
+  std::string container;                          // ends with the session; empty: none
   const std::shared_ptr<SessionTensors> tensors = std::make_shared<SessionTensors>();
   // Members of collectives of other sessions have sent by this one. Relaxed: set before what came
   // is handled, and read once nothing else comes for this session.

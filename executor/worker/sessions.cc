@@ -105,10 +105,12 @@ void Worker::Impl::Shutdown() {
 }
 
 Result<std::string> Worker::Impl::CreateSession(uint64_t id, StepClient* client,
-                                                bool tensorflow_random_streams) {
+                                                bool tensorflow_random_streams,
+                                                const std::string& container) {
   auto session = std::make_shared<WorkerSession>();
   session->id = id;
   session->client = client;
+  session->container = container;
   if (tensorflow_random_streams) session->random_streams = std::make_unique<RandomStreams>();
   // Clients of a daemon share its memory.
   session->memory = std::make_shared<MemoryHolder>("session " + std::to_string(id),
@@ -222,6 +224,7 @@ Status Worker::Impl::CloseSession(uint64_t id, std::chrono::milliseconds kernels
     MutexLock lock(session->mutex);
     graphs.swap(session->graphs);
   }
+  if (!session->container.empty()) resources_.Clear({session->container});
   collectives_->SessionClosed(id, why);  // again, for what its steps began meanwhile
   send_last();
   CloseTransport(session, parts_until);

@@ -201,6 +201,7 @@ void MG_DeleteSessionOptions(MG_SessionOptions* options);
  *   cpu_devices, gpu_devices      of a session in this process; default 1, and all that there are
  *   optimizer_level               0 or 1 (default): constants are folded, equal nodes merged
  *   tensorflow_random_streams     random ops with seeds draw TensorFlow's numbers, on CPUs
+ *   container                     what it holds is dropped when the session ends
  *   lanes, trusted_network        of the data plane, as the flags of monograph-executor */
 void MG_SetSessionOption(MG_SessionOptions* options, const char* name, const char* value,
                          MG_Status* status);

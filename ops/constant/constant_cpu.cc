@@ -26,7 +26,7 @@ class ConstKernel : public Kernel {
 class PlaceholderKernel : public Kernel {
  public:
   explicit PlaceholderKernel(const KernelConstruction& k)
-      : message_("you must feed a value for placeholder tensor '" + std::string(k.node_name()) +
+      : message_("You must feed a value for placeholder tensor '" + std::string(k.node_name()) +
                  "' with dtype " + std::string(DTypeName(k.output_dtype(0))) + " and shape " +
                  k.output_shape(0).ToString()) {}
   Status Compute(KernelContext&) override { return InvalidArgument(message_); }

@@ -9,7 +9,6 @@
 
 #include "base/pool_allocator.h"
 #include "base/random.h"
-#include "ops/random/philox.h"
 
 namespace monograph::ops::queue {
 namespace {
@@ -18,9 +17,12 @@ namespace {
 // many bytes at a time (Admit), from before they are made until they leave (Finish).
 constexpr size_t kRoom = size_t{1} << 20;
 
-uint64_t ShuffleKey(const QueueSpec& spec) {
-  if (spec.seed == 0 && spec.seed2 == 0) return RandomNonZero();
-  return random::RandomStream(spec.seed, spec.seed2, "", 0).key;
+// TensorFlow's: with the same seeds, the same order.
+random::PhiloxStream ShuffleStream(const QueueSpec& spec) {
+  if (spec.seed == 0 && spec.seed2 == 0)
+    return random::PhiloxStream(RandomNonZero(), 0, RandomNonZero());
+  return random::PhiloxStream(static_cast<uint64_t>(spec.seed), 0,
+                              static_cast<uint64_t>(spec.seed2));
 }
 
 }  // namespace
@@ -35,7 +37,8 @@ std::string QueueSpec::ToString() const {
   return text + ")";
 }
 
-QueueResource::QueueResource(QueueSpec spec) : spec_(std::move(spec)), key_(ShuffleKey(spec_)) {}
+QueueResource::QueueResource(QueueSpec spec)
+    : spec_(std::move(spec)), draws_(ShuffleStream(spec_)) {}
 
 size_t QueueResource::TuplesOfRoom() const {
   constexpr size_t kHeapBlock = 16;
@@ -298,11 +301,11 @@ void QueueResource::PutFirst(Tuple tuple) {
 QueueResource::Tuple QueueResource::TakeOne() {
   if (spec_.priority) return std::move(ranked_.extract(ranked_.begin()).mapped());
   if (spec_.shuffle) {
-    const random::PhiloxBlock block = random::Philox(key_, static_cast<uint32_t>(draws_),
-                                                     static_cast<uint32_t>(draws_ >> 32), 0, 0);
-    ++draws_;
-    const uint64_t word = static_cast<uint64_t>(block.words[0]) << 32 | block.words[1];
-    std::swap(elements_.front(), elements_[static_cast<size_t>(word % elements_.size())]);
+    // The last element takes the place of the drawn one.
+    std::swap(elements_.back(), elements_[draws_.Next() % elements_.size()]);
+    Tuple tuple = std::move(elements_.back());
+    elements_.pop_back();
+    return tuple;
   }
   Tuple tuple = std::move(elements_.front());
   elements_.pop_front();

@@ -19,6 +19,7 @@
 #include "base/mutex.h"
 #include "executor/kernel.h"
 #include "executor/resource_manager.h"
+#include "ops/random/philox_stream.h"
 
 namespace monograph::ops::queue {
 
@@ -114,7 +115,6 @@ class QueueResource : public Resource, public std::enable_shared_from_this<Queue
   size_t TuplesOfRoom() const;
 
   const QueueSpec spec_;
-  const uint64_t key_;  // of the shuffle's random numbers
 
   mutable Mutex mutex_;
   std::deque<Tuple> elements_ MG_GUARDED_BY(mutex_);
@@ -126,7 +126,8 @@ class QueueResource : public Resource, public std::enable_shared_from_this<Queue
   size_t admitted_ MG_GUARDED_BY(mutex_) = 0;  // tuples
   // For these, kRoom bytes each; a few tuples have room without.
   std::vector<std::shared_ptr<void>> room_ MG_GUARDED_BY(mutex_);
-  uint64_t last_id_ MG_GUARDED_BY(mutex_) = 0, draws_ MG_GUARDED_BY(mutex_) = 0;
+  uint64_t last_id_ MG_GUARDED_BY(mutex_) = 0;
+  random::PhiloxWords draws_ MG_GUARDED_BY(mutex_);  // of the shuffle
 };
 
 // Component i of the tuples, in one tensor along a new first dimension, becomes output i of the

@@ -5,6 +5,7 @@
 #include "graph/gradients.h"
 #include "graph/op_def.h"
 #include "graph/shape_inference.h"
+#include "ops/dims.h"
 #include "ops/elementwise/elementwise.h"
 
 namespace monograph {
@@ -117,7 +118,7 @@ Status PaddedShape(ShapeContext& c, int sign) {
   if (paddings.dim(1) >= 0 && paddings.dim(1) != 2)
     return InvalidArgument("paddings must have 2 columns, not shape " + paddings.ToString());
   const int64_t rank = input.known_rank() ? input.rank() : paddings.dim(0);
-  if (rank > kMaxRank) return InvalidArgument("at most 8 dimensions are supported");
+  if (rank > kMaxRank) return TooManyDimensions();
   if (input.known_rank() && paddings.dim(0) >= 0 && paddings.dim(0) != input.rank()) {
     return InvalidArgument("paddings of shape " + paddings.ToString() + " for an input of shape " +
                            input.ToString());

@@ -251,16 +251,35 @@ Status StridedSliceGradGradient(GradientContext& c) {
   return Status();
 }
 
+// The gradient of Tile for as many dimensions as a shape may have: the last one reshaped to
+// [before, m, d, behind] and summed over its m, then the one before it.
+Output SumOverTiles(const Scope& s, Output gradient, const Output& multiples, const Output& shape,
+                    int rank) {
+  const Output tiled = Mul(s, multiples, shape);
+  const auto one = [&](const Output& of, int64_t i) {
+    return Reshape(s, Slice(s, of, {i}, {1}), IntsConst(s, {}));
+  };
+  for (int64_t i = rank - 1; i >= 0; --i) {
+    const Output before = Prod(s, Slice(s, tiled, {0}, {i}), IntsConst(s, {0}));
+    const Output behind = Prod(s, Slice(s, shape, {i + 1}, {rank - 1 - i}), IntsConst(s, {0}));
+    const Output parts = Pack(s, {before, one(multiples, i), one(shape, i), behind});
+    gradient = Sum(s, Reshape(s, gradient, parts), IntsConst(s, {1}));
+  }
+  return Reshape(s, gradient, shape);
+}
+
 // The gradient reshaped to [m0, d0, m1, d1, ...], summed over the m's.
 Status TileGradient(GradientContext& c) {
   const Scope& s = c.scope();
   const Output shape = ShapeOf(s, c.input(0), c.input(1).dtype());
+  if (const PartialShape x = c.input(0).shape(); x.known_rank() && 2 * x.rank() > kMaxRank) {
+    c.set_grad(0, SumOverTiles(s, c.grad(0), c.input(1), shape, x.rank()));
+    return Status();
+  }
   const Output pairs = Reshape(s, Transpose(s, Pack(s, {c.input(1), shape}), {1, 0}), {-1});
   const PartialShape x = c.input(0).shape();
   Output axes;
   if (x.known_rank()) {
-    if (2 * x.rank() > kMaxRank)
-      return Unimplemented("the gradient of Tile for more than 4 dimensions");
     std::vector<int64_t> even;
     for (int i = 0; i < x.rank(); ++i) even.push_back(2 * i);
     axes = IntsConst(s, even);

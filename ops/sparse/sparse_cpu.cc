@@ -9,6 +9,7 @@
 
 #include "ops/cpu/pieces_cpu.h"
 #include "ops/cpu/slices_cpu.h"
+#include "ops/dims.h"
 #include "ops/gpu/device_code.h"
 #include "ops/gpu/moves.h"
 
@@ -478,7 +479,7 @@ Status ReduceSumOf(KernelContext& c, const Attrs& attrs) {
     reduced[static_cast<size_t>(axis < 0 ? axis + rank : axis)] = true;
   }
   SmallInts sizes;
-  if (rank > kMaxRank) return InvalidArgument("at most 8 dimensions are supported");
+  if (rank > kMaxRank) return TooManyDimensions();
   for (size_t d = 0; d < dims.size(); ++d) {
     if (!reduced[d]) {
       sizes.push_back(dims[d]);

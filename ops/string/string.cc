@@ -290,8 +290,9 @@ void Define(OpRegistry* registry) {
                     .Attr("unit: {'BYTE', 'UTF8_CHAR'} = 'BYTE'")
                     .Shape(UnchangedShape)
                     .NoGradient());
+  // Letters beyond ASCII's ('utf-8') are borrowed.
   for (const char* name : {"StringLower", "StringUpper"})
-    registry->Add(Each(name).Attr("encoding: string = ''"));
+    registry->Add(Each(name).Attr("encoding: {''} = ''"));
   registry->Add(Each("StringStrip"));
   registry->Add(Each("EncodeBase64").Attr("pad: bool = false"));
   registry->Add(Each("DecodeBase64"));

@@ -403,11 +403,7 @@ Status ChangeEach(KernelContext& c, const Change& change) {
 }
 
 template <bool kUpper>
-Status CaseOf(KernelContext& c, const Attrs& attrs) {
-  if (const auto& encoding = attrs.Get<std::string>("encoding"); !encoding.empty()) {
-    return Unimplemented("encoding '" + encoding +
-                         "' is not supported: only the letters of ASCII change, with encoding ''");
-  }
+Status CaseOf(KernelContext& c, const Attrs&) {
   return ChangeEach(c, [](Looks* looks, const std::string& text, std::string* out) {
     if (!looks->Reserve(out, text.size())) return Status();
     InParts(looks, text, [out](std::string_view part) {

@@ -7,6 +7,7 @@
 #include "graph/op_def.h"
 #include "graph/shape_inference.h"
 #include "ops/constant/constant.h"
+#include "ops/dims.h"
 
 namespace monograph {
 
@@ -34,7 +35,7 @@ Status TransposeShape(ShapeContext& c) {
   MG_ASSIGN_OR_RETURN(const PartialShape perm_shape, c.WithRank(1, 1));
   const auto perm = c.InputAsInts(1);
   if (!input.known_rank() && perm_shape.dim(0) >= 0) {
-    if (perm_shape.dim(0) > kMaxRank) return InvalidArgument("at most 8 dimensions are supported");
+    if (perm_shape.dim(0) > kMaxRank) return TooManyDimensions();
     input = PartialShape::UnknownOfRank(static_cast<int>(perm_shape.dim(0)));
   }
   if (!input.known_rank()) {

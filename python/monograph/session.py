@@ -128,7 +128,7 @@ class Session:
     (monograph/c_api.h, MG_SetSessionOption): key_file, start_timeout, operation_timeout (seconds),
     allow_soft_placement, log_device_placement, device_filters, cpu_devices, gpu_devices,
     inter_op_parallelism_threads, intra_op_parallelism_threads, optimizer_level,
-    tensorflow_random_streams, lanes, trusted_network.
+    tensorflow_random_streams, container, lanes, trusted_network.
 
     Methods may be called from any thread; several steps may run at once.
     """

@@ -18,6 +18,7 @@ import runpy
 import socket
 import sys
 import threading
+import uuid
 from typing import Any, Dict, List, Optional, Tuple
 
 import numpy as np
@@ -42,12 +43,29 @@ _MOST_PLANS = 256
 
 # ---- Graphs
 
+# Without a shared_name these belong to their session in TensorFlow: another one, which may have the
+# same graph, gets its own. Variables, tables and staging areas are shared by their nodes' names.
+_QUEUES = ("FIFOQueue", "PaddingFIFOQueue", "PriorityQueue", "RandomShuffleQueue")
+_READERS = ("FixedLengthRecordReader", "IdentityReader", "TFRecordReader", "TextLineReader", "WholeFileReader")
+_ACCUMULATORS = ("ConditionalAccumulator", "ResourceConditionalAccumulator", "SparseConditionalAccumulator")
+_OF_A_SESSION = {
+    *_QUEUES,
+    *_READERS,
+    *(kind + "V2" for kind in _QUEUES + _READERS),
+    *_ACCUMULATORS,
+    "Barrier",
+    "Iterator",
+    "IteratorV2",
+    "OneShotIterator",
+}
+
 
 class _GrowingGraph:
-    """The monograph.Graph of a tf.Graph."""
+    """The monograph.Graph of a tf.Graph. `container`, if not empty: of what belongs to the session."""
 
-    def __init__(self, graph: ops.Graph):
+    def __init__(self, graph: ops.Graph, container: str = ""):
         self.native = monograph.Graph()
+        self._container = container
         self._graph = graph
         self._lock = threading.Lock()
         self._version = 0
@@ -60,10 +78,17 @@ class _GrowingGraph:
         with self._lock:
             version = self._graph.version  # what is added from here on comes with the next step
             added = self._added()
+            if self._container:
+                self._contain(added)
             self.native.extend(added.SerializeToString())
             self._nodes += len(added.node)
             self._functions.update(function.signature.name for function in added.library.function)
             self._version = version
+
+    def _contain(self, added: graph_pb2.GraphDef) -> None:
+        for node in added.node:
+            if node.op in _OF_A_SESSION and not node.attr["shared_name"].s:
+                node.attr["container"].s = self._container.encode()
 
     def _added(self) -> graph_pb2.GraphDef:
         if self._nodes == 0:
@@ -249,11 +274,13 @@ class _SessionMethods:
         self._session = None
         self._delete_lock = threading.Lock()
         self._dead_handles: List[str] = []
-        self._monograph_graph = _GrowingGraph(self._graph)
+        # A local session has resources of its own; those of servers outlive sessions.
+        container = f"session.{uuid.uuid4().hex}" if target else ""
+        self._monograph_graph = _GrowingGraph(self._graph, container)
         self._monograph_prepared: Dict[Any, Prepared] = {}
         self._monograph_plans: Dict[Any, _Plan] = {}
         text = compat.as_str(target or "")
-        options = _session_options(self._config, text)
+        options = dict(_session_options(self._config, text), container=container)
         try:
             self._monograph_graph.catch_up()
             self._session = monograph.Session(self._monograph_graph.native, text, **options)

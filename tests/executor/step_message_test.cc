@@ -123,7 +123,7 @@ TEST(StepMessage, EachFieldThatCannotBeIsNamed) {
   ExpectRefused(With<uint8_t>(tensor, 32, 0), "type 0");
   ExpectRefused(With<uint8_t>(tensor, 32, 24), "type 24");
   ExpectRefused(With<uint8_t>(tensor, 32, 200), "type 200");
-  ExpectRefused(With<uint8_t>(tensor, 33, 9), "rank 9");
+  ExpectRefused(With<uint8_t>(tensor, 33, kMaxRank + 1), "rank 13");
   ExpectRefused(With<uint8_t>(tensor, 33, 3), "cut off");
   ExpectRefused(With<uint8_t>(tensor, 33, 1), "8 bytes after the end");
   ExpectRefused(With<int64_t>(tensor, 34, -1), "shape");

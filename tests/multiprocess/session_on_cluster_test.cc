@@ -107,6 +107,24 @@ TEST_F(SessionOnCluster, AContainerIsolatesAndResetEmptiesIt) {
   ExpectError(a->Run({}, {plain.value}).status(), Code::kFailedPrecondition, {"counter"});
 }
 
+TEST_F(SessionOnCluster, AContainerOfASessionEndsWithIt) {
+  Counter plain, mine("mine");
+  SessionOptions options;
+  options.container = "mine";
+  {
+    auto session = cluster_->Connect(mine.graph, options);
+    ASSERT_TRUE(session->Run({}, {}, {mine.init}).ok());
+    auto other = cluster_->Connect(plain.graph);
+    ASSERT_TRUE(other->Run({}, {}, {plain.init}).ok());
+    EXPECT_EQ(mine.Value(*session), 10.0f);
+    ASSERT_TRUE(session->Close().ok());
+  }
+  auto session = cluster_->Connect(mine.graph, options);
+  ExpectError(session->Run({}, {mine.value}).status(), Code::kFailedPrecondition, {"counter"});
+  auto other = cluster_->Connect(plain.graph);
+  EXPECT_EQ(plain.Value(*other), 10.0f);
+}
+
 TEST_F(SessionOnCluster, AnUninitialisedVariableIsNamedWithItsTask) {
   Counter counter;
   auto session = cluster_->Connect(counter.graph);

@@ -785,11 +785,11 @@ const std::vector<HostileNode>& Nodes() {
       // Ops that move, order and combine elements.
       {"ExpandDims", "a tensor of as many dimensions as there may be",
        [] {
-         return Inputs{Floats(Shape{1, 1, 1, 1, 1, 1, 1, 1}), Tensor::Scalar<int32_t>(0)};
+         return Inputs{Floats(Shape(std::vector<int64_t>(kMaxRank, 1))), Tensor::Scalar<int32_t>(0)};
        }},
       {"MatrixDiag", "a tensor of as many dimensions as there may be",
        [] {
-         return Inputs{Floats(Shape{1, 1, 1, 1, 1, 1, 1, 1})};
+         return Inputs{Floats(Shape(std::vector<int64_t>(kMaxRank, 1)))};
        }},
       {"MatrixDiagV2", "a diagonal whose matrix is too large",
        [] {
@@ -798,7 +798,7 @@ const std::vector<HostileNode>& Nodes() {
        }},
       {"UnsortedSegmentSum", "one row of as many dimensions as there may be",
        [] {
-         return Inputs{Floats(Shape{1, 1, 1, 1, 1, 1, 1, 1}), Tensor::Scalar<int32_t>(0),
+         return Inputs{Floats(Shape(std::vector<int64_t>(kMaxRank, 1))), Tensor::Scalar<int32_t>(0),
                        Tensor::Scalar<int32_t>(1)};
        }},
       {"UnsortedSegmentSum",
@@ -1280,7 +1280,7 @@ const std::vector<HostileNode>& Nodes() {
       {"_Barrier",
        "components of which no batch can be",
        [] { return Inputs(); },
-       {{"component_types", Types{DT_FLOAT}}, {"shapes", Shapes{{1, 1, 1, 1, 1, 1, 1, 1}}}}},
+       {{"component_types", Types{DT_FLOAT}}, {"shapes", Shapes{PartialShape(std::vector<int64_t>(kMaxRank, 1))}}}},
       {"_Barrier",
        "components larger than memory",
        [] { return Inputs(); },

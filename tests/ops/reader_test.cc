@@ -329,7 +329,7 @@ TEST_F(ReaderTest, ABatchOfWhatCannotBeFilledUpOrHasTooManyDimensionsIsRefused) 
   const std::vector<DType> floats{DT_FLOAT};
   const Tensor deep = (*Run("FIFOQueueV2", {},
                             {{"component_types", floats},
-                             {"shapes", std::vector<PartialShape>{{1, 1, 1, 1, 1, 1, 1, 1}}},
+                             {"shapes", std::vector<PartialShape>{std::vector<int64_t>(kMaxRank, 1)}},
                              {"shared_name", std::string("deep")}}))[0];
   EXPECT_EQ(Run("QueueEnqueueManyV2", {deep, Tensor::Vector<float>({1})}, {{"Tcomponents", floats}})
                 .status()

@@ -68,7 +68,7 @@ TEST_F(StrangeCheckpoint, WithAHeaderThatMakesNoSenseIsDataLossAndSaysWhy) {
       {"[18446744073709551615]", "is no whole number"},
       {"[1e999]", "the number 1e999 is out of range"},
       {"[4611686018427387904, 4]", "has more than 2^63 elements"},
-      {"[1, 1, 1, 1, 1, 1, 1, 1, 1, 1]", "at most"},
+      {"[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]", "at most"},
       {"4", R"("shape" is no list of numbers)"},
       {R"(["4"])", "is no whole number"}};
   for (const auto& [shape, why] : shapes)

@@ -502,6 +502,18 @@ TEST_F(QueueTest, ASeedFixesTheOrderOfAShuffledQueue) {
   EXPECT_TRUE(std::is_permutation(first.begin(), first.end(), numbers.begin()));
 }
 
+TEST_F(QueueTest, AShuffledQueueHasTensorFlowsOrder) {
+  MakeShuffled({.queue = {.shapes = {PartialShape::Scalar()}}, .seed = 7, .seed2 = 11});
+  const std::vector<int32_t> orders[]{// TensorFlow 2.21 gave these
+                                      {3, 8, 9, 7, 5, 2, 0, 4, 6, 1},
+                                      {2, 9, 7, 1, 3, 6, 8, 4, 0, 5}};
+  for (const std::vector<int32_t>& order : orders) {
+    ASSERT_TRUE(PutMany({0, 1, 2, 3, 4, 5, 6, 7, 8, 9}).ok());
+    const Tensor taken = GetMany(10).value()[0];
+    EXPECT_EQ(std::vector(taken.values<int32_t>().begin(), taken.values<int32_t>().end()), order);
+  }
+}
+
 class BarrierTest : public QueueTest {
  protected:
   BarrierTest() {

@@ -124,6 +124,11 @@ std::vector<GradientCase> ArrayGradientCases() {
          return Outputs{Tile(s, x[0], IntsConst(s, {2, 3}))};
        },
        {{2, 3}}},
+      {"Tile of seven dimensions",
+       [](S s, In x) {
+         return Outputs{Tile(s, x[0], IntsConst(s, {2, 1, 3, 1, 2, 1, 2}))};
+       },
+       {{1, 2, 2, 1, 3, 1, 1}}},
       {"Pad",
        [](S s, In x) {
          return Outputs{Pad(s, x[0], Const<int32_t>(s, Shape{2, 2}, {1, 0, 2, 1}))};

@@ -311,6 +311,26 @@ class ServerTest(unittest.TestCase):
         thread.join(10)
         self.assertFalse(thread.is_alive())
 
+    def test_queues_without_a_shared_name_end_with_their_session(self):
+        target = tf.train.Server.create_local_server().target
+        with tf.Graph().as_default() as graph:
+            own, shared = (tf.FIFOQueue(9, tf.int32, [[]], **named) for named in ({"name": "q"}, {"shared_name": "q2"}))
+            fill, sizes = [own.enqueue(1), shared.enqueue(1)], [own.size(), shared.size()]
+            with tf.Session(target) as session, tf.Session(target) as other:
+                session.run(fill)
+                self.assertEqual(session.run(sizes), [1, 1])
+                self.assertEqual(other.run(sizes), [0, 1])
+            with tf.Session(target, graph=graph) as session:
+                self.assertEqual(session.run(sizes), [0, 1])
+            # As a MonitoredSession that begins again after its inputs have ended.
+            x = tf.train.string_input_producer(["a", "b"], num_epochs=1, shuffle=False).dequeue()
+            for _ in range(2):
+                with tf.train.MonitoredSession(tf.train.ChiefSessionCreator(master=target)) as session:
+                    read = []
+                    while not session.should_stop():
+                        read.append(session.run(x))
+                self.assertEqual(read, [b"a", b"b"])
+
     def test_a_server_that_nobody_holds_goes_on(self):
         target = tf.train.Server.create_local_server().target
         with tf.Graph().as_default(), tf.Session(target) as session:
