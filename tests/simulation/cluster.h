@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "client/session.h"
 #include "tests/simulation/network.h"
+#include "tests/simulation/scheduler.h"
 #include "tests/simulation/sim_cluster.h"
 
 namespace monograph::simulation {
@@ -59,6 +60,7 @@ class DisturbedCluster {
   void CheckIdle(int task) const;
 
   Network network_;
+  const LeftOut below_{&network_, sizeof network_};
   SimCluster cluster_;
   std::vector<Task> tasks_;
   int64_t bytes_before_ = 0;  // of tensors, when it had started

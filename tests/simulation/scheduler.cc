@@ -131,9 +131,13 @@ class Scheduler {
 };
 
 Scheduler* scheduler = nullptr;
-const char *left_out_begin = nullptr, *left_out_end = nullptr;
+std::vector<std::pair<const char*, const char*>> left_out;  // begin and end of each object
 
-bool IsLeftOut(const void* object) { return object >= left_out_begin && object < left_out_end; }
+bool IsLeftOut(const void* object) {
+  return std::any_of(left_out.begin(), left_out.end(), [object](const auto& range) {
+    return object >= range.first && object < range.second;
+  });
+}
 
 Scheduler::Scheduler(const ScheduleOptions& options) : options_(options) {
   SeedDraws(options.seed);
@@ -438,9 +442,13 @@ ScheduleResult RunSchedule(const ScheduleOptions& options, const std::function<v
   return result;
 }
 
-void LeaveOut(const void* object, size_t bytes) {
-  left_out_begin = static_cast<const char*>(object);
-  left_out_end = left_out_begin + bytes;
+LeftOut::LeftOut(const void* object, size_t bytes) : object_(object) {
+  const char* const begin = static_cast<const char*>(object);
+  left_out.emplace_back(begin, begin + bytes);
+}
+
+LeftOut::~LeftOut() {
+  std::erase_if(left_out, [this](const auto& range) { return range.first == object_; });
 }
 
 void HoldThreads(bool may) {
@@ -558,15 +566,18 @@ void DestroyCondition(pthread_cond_t* condition) {
     Fail("a condition is destroyed that a thread waits for");
 }
 
-// The C library's numbers: 0 before, 1 during, 2 after the call.
+// The C library's numbers: 0 before, 1 during, 2 after the call. The decision comes last: until the
+// routine has begun, std::call_once keeps what it shall call in a thread_local variable of the
+// standard library, which all simulated threads share.
 void CallOnce(pthread_once_t* once, void (*routine)()) {
-  scheduler->Decide(kLock);
   while (*once == 1) scheduler->Block(Waits::kFutex, once, kNever);
-  if (*once == 2) return;
-  *once = 1;
-  routine();
-  *once = 2;
-  scheduler->Wake(Waits::kFutex, once, 1 << 20);
+  if (*once == 0) {
+    *once = 1;
+    routine();
+    *once = 2;
+    scheduler->Wake(Waits::kFutex, once, 1 << 20);
+  }
+  scheduler->Decide(kLock);
 }
 
 int WaitFutex(const void* address, uint32_t expected, uint64_t deadline) {
