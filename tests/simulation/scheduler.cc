@@ -16,6 +16,8 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
+#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -83,7 +85,7 @@ class Scheduler {
   bool Block(Waits waits, const void* object, uint64_t deadline);
   // Lets threads that wait so go on, `most` of them, chosen by chance. Returns how many.
   int Wake(Waits waits, const void* object, int most);
-  bool HasWaiter(Waits waits, const void* object) const;
+  bool HasWaiter(Waits waits, const void* object);
   Thread* Start(void* (*routine)(void*), void* argument);
   void* Join(Thread* thread);
   void Detach(Thread* thread);
@@ -95,10 +97,13 @@ class Scheduler {
   void Mix(uint64_t value) { result_.hash = (result_.hash ^ value) * 0x100000001B3; }
   // The threads that can go on; after the clock has jumped, if there was none.
   const std::vector<Thread*>& Ready(bool must);
+  void MakeReady(Thread* thread);
+  std::vector<Thread*>& WaitersNear(const void* object) {
+    return waiters_[(reinterpret_cast<uintptr_t>(object) >> 3) % std::size(waiters_)];
+  }
   Thread* Choose(const std::vector<Thread*>& ready);
   void SwitchTo(Thread* next);
   void PassDeadlines();
-  void SetNextDeadline();
   std::string Describe(const Thread& thread) const;
   void TellThreads();
 
@@ -110,10 +115,13 @@ class Scheduler {
       threads_;                                 // all that have not ended, in order of their start
   std::vector<std::unique_ptr<Thread>> ended_;  // that may still be joined
   std::unique_ptr<Thread> leaving_;             // its stack is in use until the next switch
-  std::vector<Thread*> ready_;
+  std::vector<Thread*> ready_;                  // in order of their start
+  // Those that wait with a deadline, by it and by their number.
+  std::map<std::pair<uint64_t, int>, Thread*> timed_;
+  // Those that wait for an object, by its address.
+  std::vector<Thread*> waiters_[1024];
   Thread* current_ = nullptr;
   uint64_t now_ = kStart;
-  uint64_t next_deadline_ = kNever;
   int last_id_ = 0;
   bool telling_ = false;
   const Thread* failed_ = nullptr;  // in which the failure was found
@@ -178,6 +186,7 @@ void Scheduler::Enter(void* argument) {
     self.ended_.push_back(std::move(*place));
   }
   self.threads_.erase(place);
+  std::erase(self.ready_, thread);
   if (self.threads_.empty()) {
     self.current_ = nullptr;
     Context::Switch(thread->context, self.root_);
@@ -193,6 +202,7 @@ Thread* Scheduler::Start(void* (*routine)(void*), void* argument) {
   thread->argument = argument;
   thread->name = "thread-" + std::to_string(thread->id);
   if (by_priority_) thread->priority = 1'000'000 + Draw(1'000'000);
+  MakeReady(thread);
   ++result_.threads;
   return thread;
 }
@@ -233,31 +243,32 @@ uint64_t Scheduler::Look() {
   return now_;
 }
 
-void Scheduler::SetNextDeadline() {
-  next_deadline_ = kNever;
-  for (const auto& thread : threads_) next_deadline_ = std::min(next_deadline_, thread->deadline);
+// Ends its wait.
+void Scheduler::MakeReady(Thread* thread) {
+  if (thread->deadline != kNever) timed_.erase({thread->deadline, thread->id});
+  if (thread->object != nullptr) std::erase(WaitersNear(thread->object), thread);
+  thread->waits = Waits::kNothing;
+  thread->object = nullptr;
+  thread->deadline = kNever;
+  const auto place =
+      std::lower_bound(ready_.begin(), ready_.end(), thread,
+                       [](const Thread* a, const Thread* b) { return a->id < b->id; });
+  ready_.insert(place, thread);
 }
 
 void Scheduler::PassDeadlines() {
-  if (now_ < next_deadline_) return;
-  for (const auto& thread : threads_) {
-    if (thread->deadline > now_) continue;
-    thread->deadline = kNever;
+  while (!timed_.empty() && timed_.begin()->first.first <= now_) {
+    Thread* const thread = timed_.begin()->second;
     thread->timed_out = true;
-    thread->waits = Waits::kNothing;
+    MakeReady(thread);
   }
-  SetNextDeadline();
 }
 
 const std::vector<Thread*>& Scheduler::Ready(bool must) {
   PassDeadlines();
-  ready_.clear();
-  for (const auto& thread : threads_) {
-    if (thread->waits == Waits::kNothing) ready_.push_back(thread.get());
-  }
   if (!ready_.empty() || !must) return ready_;
-  if (next_deadline_ == kNever) Fail("all threads wait for ever", true);
-  now_ = next_deadline_;
+  if (timed_.empty()) Fail("all threads wait for ever", true);
+  now_ = timed_.begin()->first.first;
   if (std::chrono::nanoseconds(now_ - kStart) > options_.longest)
     Fail("the schedule has not ended within its time", true);
   return Ready(true);
@@ -313,32 +324,35 @@ bool Scheduler::Block(Waits waits, const void* object, uint64_t deadline) {
   self->object = object;
   self->deadline = deadline;
   self->timed_out = false;
-  next_deadline_ = std::min(next_deadline_, deadline);
+  std::erase(ready_, self);
+  if (deadline != kNever) timed_[{deadline, self->id}] = self;
+  if (object != nullptr) WaitersNear(object).push_back(self);
   if (waits == Waits::kCondition && spurious_one_in_ != 0 && Draw(spurious_one_in_) == 0)
-    self->waits = Waits::kNothing;  // a wait may end for no reason
+    MakeReady(self);  // a wait may end for no reason
   SwitchTo(Choose(Ready(true)));
-  self->deadline = kNever;
   return !self->timed_out;
 }
 
 int Scheduler::Wake(Waits waits, const void* object, int most) {
   std::vector<Thread*> waiting;
-  for (const auto& thread : threads_) {
-    if (thread->waits == waits && thread->object == object) waiting.push_back(thread.get());
+  for (Thread* thread : WaitersNear(object)) {
+    if (thread->waits == waits && thread->object == object) waiting.push_back(thread);
   }
+  std::sort(waiting.begin(), waiting.end(),
+            [](const Thread* a, const Thread* b) { return a->id < b->id; });
   int woken = 0;
   while (woken < most && !waiting.empty()) {
     const size_t i = waiting.size() == 1 ? 0 : Draw(waiting.size());
-    waiting[i]->waits = Waits::kNothing;
-    waiting[i]->deadline = kNever;
+    MakeReady(waiting[i]);
     waiting.erase(waiting.begin() + static_cast<std::ptrdiff_t>(i));
     ++woken;
   }
   return woken;
 }
 
-bool Scheduler::HasWaiter(Waits waits, const void* object) const {
-  return std::any_of(threads_.begin(), threads_.end(), [&](const auto& thread) {
+bool Scheduler::HasWaiter(Waits waits, const void* object) {
+  const auto& near = WaitersNear(object);
+  return std::any_of(near.begin(), near.end(), [&](const Thread* thread) {
     return thread->waits == waits && thread->object == object;
   });
 }
@@ -352,8 +366,8 @@ void Scheduler::Yield() {
   if (by_priority_) current_->priority = --lowest_;
   // Who yields waits for others; if all of them wait for a time, so does it.
   const auto& ready = Ready(false);
-  if (ready.size() == 1 && next_deadline_ != kNever)
-    now_ = std::max(now_, std::min(next_deadline_, now_ + 1'000'000));
+  if (ready.size() == 1 && !timed_.empty())
+    now_ = std::max(now_, std::min(timed_.begin()->first.first, now_ + 1'000'000));
   SwitchTo(Choose(Ready(false)));
   Decide(9);
 }
