@@ -19,8 +19,6 @@ constexpr std::chrono::milliseconds kDialPause{250};
 // After a heal the senders' next attempts come within this time, or half of what the cut took.
 constexpr std::chrono::milliseconds kLongestPause{500};
 
-constexpr uint32_t kFirstAddress = 0x7F010000;
-
 Network* current = nullptr;
 
 }  // namespace
@@ -90,12 +88,12 @@ int Network::HostNamed(const std::string& name) const {
     if (hosts_[i].name == name) return static_cast<int>(i);
   in_addr address{};
   if (inet_pton(AF_INET, name.c_str(), &address) != 1) return -1;
-  const uint32_t number = ntohl(address.s_addr) - kFirstAddress;
+  const uint32_t number = ntohl(address.s_addr) - first_address();
   return number < hosts_.size() ? static_cast<int>(number) : -1;
 }
 
-std::string Network::AddressOf(int host) {
-  const in_addr address{htonl(kFirstAddress + static_cast<uint32_t>(host))};
+std::string Network::AddressOf(int host) const {
+  const in_addr address{htonl(first_address() + static_cast<uint32_t>(host))};
   char text[INET_ADDRSTRLEN];
   return inet_ntop(AF_INET, &address, text, sizeof text);
 }

@@ -72,6 +72,9 @@ class Network {
     std::chrono::milliseconds patience{10000};
     // Of a stream: so many bytes may be on their way or unread.
     size_t window = size_t{64} << 10;
+    // Machines have addresses of loopback, as if they were one, so that no key is needed; or they
+    // have not.
+    bool loopback = true;
   };
 
   // One end of a connection. Cheap to copy; sending after its end does nothing.
@@ -107,8 +110,9 @@ class Network {
   // Also by its address. -1: there is no such machine.
   int HostNamed(const std::string& name) const;
   const std::string& NameOf(int host) const;
-  // "127.1.0.3": addresses are of loopback, so that no key is needed.
-  static std::string AddressOf(int host);
+  std::string AddressOf(int host) const;  // "127.1.0.3"
+  // The first machine's; the others' follow it.
+  uint32_t first_address() const { return options_.loopback ? 0x7F010000 : 0x0A010000; }
   Site SiteOf(int host) const;
   uint64_t Random(uint64_t bound);  // less than bound, which is not 0
 

@@ -60,6 +60,7 @@ struct Thread {
   bool timed_out = false;
   uint64_t priority = 0;  // of the strategy by priorities
   std::vector<std::pair<void (*)(void*), void*>> at_exit;
+  std::map<unsigned, void*> specific;  // by keys of pthread_key_create
   Context context;
 };
 
@@ -80,6 +81,7 @@ class Scheduler {
     return current_ != nullptr && !telling_ && system_ == __builtin_thread_pointer();
   }
   uint64_t Look();
+  uint64_t now() const { return now_; }
   void Decide(uint64_t what);
   // Returns false if the deadline has passed.
   bool Block(Waits waits, const void* object, uint64_t deadline);
@@ -172,6 +174,11 @@ void Scheduler::Enter(void* argument) {
     const auto [destroy, object] = thread->at_exit.back();
     thread->at_exit.pop_back();
     destroy(object);
+  }
+  while (!thread->specific.empty()) {
+    const auto value = *thread->specific.begin();
+    thread->specific.erase(thread->specific.begin());
+    DestroySpecific(value.first, value.second);
   }
   Scheduler& self = *scheduler;
   thread->ended = true;
@@ -491,6 +498,8 @@ bool Simulated() { return scheduler != nullptr && scheduler->Owns(); }
 
 uint64_t NowNanoseconds() { return scheduler->Look(); }
 
+uint64_t PeekNanoseconds() { return scheduler->now(); }
+
 namespace {
 
 // Without a decision before: for what goes on after a wait.
@@ -536,8 +545,8 @@ void UnlockMutex(pthread_mutex_t* mutex) {
   if (!IsLeftOut(mutex)) scheduler->Decide(kUnlock);
 }
 
-bool LockReaders(pthread_rwlock_t* lock, bool write, bool wait) {
-  scheduler->Decide(kShare);
+bool LockReaders(pthread_rwlock_t* lock, bool write, bool wait, bool decides) {
+  if (decides) scheduler->Decide(kShare);
   while (lock->__data.__cur_writer != 0 || (write && lock->__data.__readers != 0)) {
     if (!wait) return false;
     scheduler->Block(Waits::kReaders, lock, kNever);
@@ -550,7 +559,7 @@ bool LockReaders(pthread_rwlock_t* lock, bool write, bool wait) {
   return true;
 }
 
-void UnlockReaders(pthread_rwlock_t* lock) {
+void UnlockReaders(pthread_rwlock_t* lock, bool decides) {
   if (lock->__data.__cur_writer != 0) {
     if (lock->__data.__cur_writer != scheduler->current()->id)
       Fail("a thread unlocks a shared mutex that another one has locked");
@@ -559,7 +568,7 @@ void UnlockReaders(pthread_rwlock_t* lock) {
     Fail("a thread unlocks a shared mutex that nobody has locked");
   }
   scheduler->Wake(Waits::kReaders, lock, 1 << 20);
-  scheduler->Decide(kShare);
+  if (decides) scheduler->Decide(kShare);
 }
 
 bool WaitCondition(pthread_cond_t* condition, pthread_mutex_t* mutex, uint64_t deadline) {
@@ -583,7 +592,7 @@ void DestroyCondition(pthread_cond_t* condition) {
 // The C library's numbers: 0 before, 1 during, 2 after the call. The decision comes last: until the
 // routine has begun, std::call_once keeps what it shall call in a thread_local variable of the
 // standard library, which all simulated threads share.
-void CallOnce(pthread_once_t* once, void (*routine)()) {
+void CallOnce(pthread_once_t* once, void (*routine)(), bool decides) {
   while (*once == 1) scheduler->Block(Waits::kFutex, once, kNever);
   if (*once == 0) {
     *once = 1;
@@ -591,7 +600,7 @@ void CallOnce(pthread_once_t* once, void (*routine)()) {
     *once = 2;
     scheduler->Wake(Waits::kFutex, once, 1 << 20);
   }
-  scheduler->Decide(kLock);
+  if (decides) scheduler->Decide(kLock);
 }
 
 int WaitFutex(const void* address, uint32_t expected, uint64_t deadline) {
@@ -620,6 +629,21 @@ void DetachSimulated(Thread* thread) { scheduler->Detach(thread); }
 Thread* CurrentThread() { return scheduler->current(); }
 
 void NameSimulated(Thread* thread, const char* name) { thread->name = name; }
+
+void* GetSpecific(unsigned key) {
+  const auto& values = scheduler->current()->specific;
+  const auto found = values.find(key);
+  return found == values.end() ? nullptr : found->second;
+}
+
+void SetSpecific(unsigned key, void* value) {
+  auto& values = scheduler->current()->specific;
+  if (value == nullptr) {
+    values.erase(key);
+  } else {
+    values[key] = value;
+  }
+}
 
 void AtThreadExit(void (*destroy)(void*), void* object) {
   scheduler->current()->at_exit.emplace_back(destroy, object);

@@ -25,7 +25,6 @@
 namespace monograph::simulation {
 namespace {
 
-constexpr uint32_t kFirstAddress = 0x7F010000;  // as Network::AddressOf
 constexpr int kMostDescriptors = 1 << 16;
 
 // 127.0.0.1 and 0.0.0.0 are the machine's own.
@@ -34,11 +33,12 @@ TcpAddress ReadAddress(const sockaddr* address, int own_host) {
   std::memcpy(&v4, address, sizeof v4);
   const uint32_t number = ntohl(v4.sin_addr.s_addr);
   const bool own = number == INADDR_ANY || number == INADDR_LOOPBACK;
-  return {own ? own_host : static_cast<int>(number - kFirstAddress), ntohs(v4.sin_port)};
+  return {own ? own_host : static_cast<int>(number - Network::Current().first_address()),
+          ntohs(v4.sin_port)};
 }
 
 uint32_t NumberOf(const TcpAddress& address) {
-  return htonl(kFirstAddress + static_cast<uint32_t>(address.host));
+  return htonl(Network::Current().first_address() + static_cast<uint32_t>(address.host));
 }
 
 void WriteAddress(const TcpAddress& from, sockaddr* address, socklen_t* bytes) {
@@ -233,7 +233,8 @@ std::string Sockets::Diagnose(const char* question, size_t bytes) {
   } asked{};
   std::memcpy(&asked, question, std::min(bytes, sizeof asked));
   const auto address = [](const __be32* number, __be16 port) {
-    return TcpAddress{static_cast<int>(ntohl(number[0]) - kFirstAddress), ntohs(port)};
+    return TcpAddress{static_cast<int>(ntohl(number[0]) - Network::Current().first_address()),
+                      ntohs(port)};
   };
   const inet_diag_sockid& id = asked.body.id;
   const TcpAddress own = address(id.idiag_src, id.idiag_sport);
@@ -504,7 +505,7 @@ rlim_t DescriptorLimit() { return kFirstDescriptor + kMostDescriptors; }
 
 std::string NumericAddress(const char* name) {
   const int host = Network::Current().HostNamed(name);
-  return host < 0 ? "" : Network::AddressOf(host);
+  return host < 0 ? "" : Network::Current().AddressOf(host);
 }
 
 size_t OpenDescriptors() { return Sockets::files().size(); }
