@@ -153,14 +153,15 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
   asio::awaitable<Status> TryEndpoint(const tcp::endpoint& endpoint) {
     const Milliseconds left =
         std::chrono::duration_cast<Milliseconds>(deadline_ - Clock::now()) + Milliseconds(1);
-    tcp::socket socket(io_.context());
+    // The timer's handler may come when this attempt is over: both can be due at once.
+    const auto socket = std::make_shared<tcp::socket>(io_.context());
     asio::steady_timer timer(io_.context(), std::min(left, kAttemptTime));
-    timer.async_wait([&socket](const ErrorCode& cancelled) {
+    timer.async_wait([socket](const ErrorCode& cancelled) {
       ErrorCode ignored;
-      if (!cancelled) socket.close(ignored);
+      if (!cancelled) socket->close(ignored);
     });
-    connecting_ = &socket;
-    const auto [error] = co_await socket.async_connect(endpoint, kToken);
+    connecting_ = socket.get();
+    const auto [error] = co_await socket->async_connect(endpoint, kToken);
     connecting_ = nullptr;
     const bool in_time = timer.cancel() > 0;
     if (error == asio::error::operation_aborted || !in_time)
@@ -172,14 +173,14 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
       co_return Unavailable(why.message());
     }
     ErrorCode ignored;
-    if (socket.local_endpoint(ignored) == socket.remote_endpoint(ignored)) {
+    if (socket->local_endpoint(ignored) == socket->remote_endpoint(ignored)) {
       // TCP has connected the socket to itself: the system had given it the very port that it
       // calls, which was free.
-      socket.set_option(asio::socket_base::linger(true, 0), ignored);
+      socket->set_option(asio::socket_base::linger(true, 0), ignored);
       co_return Unavailable("cannot connect to " + EndpointName(endpoint) + ": connection refused");
     }
-    PrepareSocket(socket);
-    auto connection = std::make_shared<Connection>(std::move(socket), Connection::Side::kClient,
+    PrepareSocket(*socket);
+    auto connection = std::make_shared<Connection>(std::move(*socket), Connection::Side::kClient,
                                                    tls_, options_.max_body_bytes);
     current_ = connection;
     Hello hello = options_.hello;
