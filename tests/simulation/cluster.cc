@@ -19,7 +19,7 @@ using std::chrono::seconds;
 constexpr seconds kFreed{20};
 constexpr seconds kKept{60};
 // A handshake of TLS takes a quarter of a millisecond, as much as a hundred decisions.
-constexpr uint64_t kKeyOneIn = 8;
+constexpr uint64_t kKeyOneIn = 16;
 
 control::Key SomeKey() {
   control::Key key;
