@@ -1,6 +1,6 @@
 // Descriptors of the simulated network, as the system calls below have them: sockets, what waits
-// for them (epoll, timerfd, eventfd), and the answers of sock_diag. tests/simulation/interpose_
-// sockets.cc has the C library's functions that come here.
+// for them (epoll, timerfd, eventfd), and the answers of sock_diag. The C library's functions that
+// come here are in tests/simulation/interpose_sockets.cc.
 //
 // Their numbers begin where those of the system end (kFirstDescriptor): a function that is given a
 // number knows by it whose the descriptor is. New ones are simulated as long as there is a Network:
