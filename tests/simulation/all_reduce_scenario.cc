@@ -85,6 +85,7 @@ void RunMembers(DisturbedCluster* cluster, int members, const std::vector<int>& 
   const bool must = loss == Loss::kNone;
   const SumGraph sums(*cluster, members, ranks);
   SessionOptions options;
+  options.key = cluster->key();
   options.start_timeout = seconds(10);
   Result<std::unique_ptr<Session>> session = [&] {
     const Within time(kCloseEnds, "connecting");

@@ -24,6 +24,7 @@ struct SharedCounts {
 void RunGuest(const DisturbedCluster& cluster, const CountingGraph& counting, int number,
               bool lives, SharedCounts* shared) {
   SessionOptions options;
+  options.key = cluster.key();
   options.start_timeout = seconds(5);
   Result<std::unique_ptr<Session>> session =
       Session::Connect(cluster.spec(), counting.graph, options);

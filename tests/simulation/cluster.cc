@@ -18,12 +18,24 @@ using std::chrono::seconds;
 // gone after 2.5 s, and closing a session may take some seconds more.
 constexpr seconds kFreed{20};
 constexpr seconds kKept{60};
+// A handshake of TLS takes a quarter of a millisecond, as much as a hundred decisions.
+constexpr uint64_t kKeyOneIn = 16;
+
+control::Key SomeKey() {
+  control::Key key;
+  for (uint8_t& byte : key.bytes) byte = static_cast<uint8_t>(Draw(256));
+  return key;
+}
 
 }  // namespace
 
 DisturbedCluster::DisturbedCluster(int workers)
-    : network_({.seed = Draw(~uint64_t{0})}),
-      cluster_(&network_, {{"worker", workers}, {"ps", 1}}) {
+    : has_key_(Draw(kKeyOneIn) == 0),
+      network_({.seed = Draw(~uint64_t{0}),
+                .window = size_t{16} << (10 + Draw(5)),
+                .loopback = !has_key_}),
+      cluster_(&network_, {{"worker", workers}, {"ps", 1}},
+               has_key_ ? std::optional<control::KeyRing>(SomeKey()) : std::nullopt) {
   for (int i = 0; i < workers; ++i)
     tasks_.push_back({"worker-" + std::to_string(i), "/job:worker/task:" + std::to_string(i)});
   tasks_.push_back({"ps-0", "/job:ps/task:0"});
@@ -157,7 +169,9 @@ microseconds SomeTime(int bits) {
 std::unique_ptr<Session> MustConnect(const DisturbedCluster& cluster, const Graph& graph,
                                      seconds limit, const SessionOptions& options) {
   const Within time(limit, "connecting");
-  Result<std::unique_ptr<Session>> session = Session::Connect(cluster.spec(), graph, options);
+  SessionOptions with_key = options;
+  with_key.key = cluster.key();
+  Result<std::unique_ptr<Session>> session = Session::Connect(cluster.spec(), graph, with_key);
   if (!session.ok()) Fail("no session: " + session.status().ToString());
   return std::move(session).value();
 }

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "base/status.h"
 #include "client/session.h"
 #include "tests/simulation/network.h"
+#include "tests/simulation/scheduler.h"
 #include "tests/simulation/sim_cluster.h"
 
 namespace monograph::simulation {
@@ -28,6 +30,8 @@ class DisturbedCluster {
   DisturbedCluster& operator=(const DisturbedCluster&) = delete;
 
   const ClusterSpec& spec() const { return cluster_.spec(); }
+  // What clients need: in some schedules the control plane speaks TLS.
+  const std::optional<control::KeyRing>& key() const { return cluster_.key(); }
   Network& network() { return network_; }
   int tasks() const { return static_cast<int>(tasks_.size()); }
   int ps() const { return tasks() - 1; }
@@ -58,7 +62,9 @@ class DisturbedCluster {
   const Task& of(int task) const { return tasks_[static_cast<size_t>(task)]; }
   void CheckIdle(int task) const;
 
+  const bool has_key_;
   Network network_;
+  const LeftOut below_{&network_, sizeof network_};
   SimCluster cluster_;
   std::vector<Task> tasks_;
   int64_t bytes_before_ = 0;  // of tensors, when it had started

@@ -3,6 +3,7 @@
 // the standard library included. On a thread of a schedule they ask the scheduler; on any other
 // thread, and outside of schedules, they call the C library's.
 #include <dlfcn.h>
+#include <link.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
@@ -14,6 +15,9 @@
 
 #include <cerrno>
 #include <cstdarg>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "tests/simulation/draw.h"
 #include "tests/simulation/threads.h"
@@ -85,7 +89,52 @@ long Futex(const long (&a)[6]) {
   return -1;
 }
 
+// Where the code of OpenSSL's libraries lies.
+const std::vector<std::pair<const char*, const char*>>& OpenSslCode() {
+  static const auto* const code = [] {
+    auto* found = new std::vector<std::pair<const char*, const char*>>;
+    dl_iterate_phdr(
+        [](dl_phdr_info* info, size_t, void* result) {
+          const std::string_view name = info->dlpi_name;
+          if (name.find("/libcrypto.so") == name.npos && name.find("/libssl.so") == name.npos)
+            return 0;
+          for (int i = 0; i < info->dlpi_phnum; ++i) {
+            const auto& segment = info->dlpi_phdr[i];
+            if (segment.p_type != PT_LOAD || (segment.p_flags & PF_X) == 0) continue;
+            const auto* begin = reinterpret_cast<const char*>(info->dlpi_addr + segment.p_vaddr);
+            static_cast<decltype(found)>(result)->emplace_back(begin, begin + segment.p_memsz);
+          }
+          return 0;
+        },
+        found);
+    return found;
+  }();
+  return *code;
+}
+
+// What OpenSSL locks is the process's, and so is how often it looks at the clock: neither is a
+// decision, or what it has from earlier schedules would change later ones.
+bool OfOpenSsl(const void* caller) {
+  for (const auto& [begin, end] : OpenSslCode()) {
+    if (caller >= begin && caller < end) return true;
+  }
+  return false;
+}
+#define MG_OF_OPENSSL OfOpenSsl(__builtin_return_address(0))
+
+// What thread-specific values are destroyed by, by their keys.
+std::vector<void (*)(void*)>& KeyDestructors() {
+  static auto* const all = new std::vector<void (*)(void*)>;
+  return *all;
+}
+
 }  // namespace
+
+void DestroySpecific(unsigned key, void* value) {
+  if (key < KeyDestructors().size() && KeyDestructors()[key] != nullptr)
+    KeyDestructors()[key](value);
+}
+
 }  // namespace monograph::simulation
 
 using namespace monograph::simulation;  // NOLINT: each function below is one call of it
@@ -115,7 +164,7 @@ int pthread_mutex_unlock(pthread_mutex_t* mutex) noexcept {
 }
 
 int pthread_rwlock_rdlock(pthread_rwlock_t* lock) noexcept {
-  if (Simulated()) return LockReaders(lock, false, true), 0;
+  if (Simulated()) return LockReaders(lock, false, true, !MG_OF_OPENSSL), 0;
   MG_REAL(pthread_rwlock_rdlock);
   return real(lock);
 }
@@ -127,7 +176,7 @@ int pthread_rwlock_tryrdlock(pthread_rwlock_t* lock) noexcept {
 }
 
 int pthread_rwlock_wrlock(pthread_rwlock_t* lock) noexcept {
-  if (Simulated()) return LockReaders(lock, true, true), 0;
+  if (Simulated()) return LockReaders(lock, true, true, !MG_OF_OPENSSL), 0;
   MG_REAL(pthread_rwlock_wrlock);
   return real(lock);
 }
@@ -139,7 +188,7 @@ int pthread_rwlock_trywrlock(pthread_rwlock_t* lock) noexcept {
 }
 
 int pthread_rwlock_unlock(pthread_rwlock_t* lock) noexcept {
-  if (Simulated()) return UnlockReaders(lock), 0;
+  if (Simulated()) return UnlockReaders(lock, !MG_OF_OPENSSL), 0;
   MG_REAL(pthread_rwlock_unlock);
   return real(lock);
 }
@@ -227,7 +276,7 @@ int pthread_setname_np(pthread_t thread, const char* name) noexcept {
 }
 
 int pthread_once(pthread_once_t* once, void (*routine)()) {
-  if (Simulated()) return CallOnce(once, routine), 0;
+  if (Simulated()) return CallOnce(once, routine, !MG_OF_OPENSSL), 0;
   MG_REAL(pthread_once);
   return real(once, routine);
 }
@@ -236,6 +285,29 @@ int sched_yield() noexcept {
   if (Simulated()) return YieldThread(), 0;
   MG_REAL(sched_yield);
   return real();
+}
+
+// OpenSSL has its errors and generators of random numbers by these.
+int pthread_key_create(pthread_key_t* key, void (*destroy)(void*)) noexcept {
+  MG_REAL(pthread_key_create);
+  const int result = real(key, destroy);
+  if (result != 0) return result;
+  auto& destructors = KeyDestructors();
+  if (destructors.size() <= *key) destructors.resize(*key + 1);
+  destructors[*key] = destroy;
+  return 0;
+}
+
+void* pthread_getspecific(pthread_key_t key) noexcept {
+  if (Simulated()) return GetSpecific(key);
+  MG_REAL(pthread_getspecific);
+  return real(key);
+}
+
+int pthread_setspecific(pthread_key_t key, const void* value) noexcept {
+  if (Simulated()) return SetSpecific(key, const_cast<void*>(value)), 0;
+  MG_REAL(pthread_setspecific);
+  return real(key, value);
 }
 
 int __cxa_thread_atexit(void (*destroy)(void*), void* object, void* library) noexcept {
@@ -249,7 +321,8 @@ int __cxa_thread_atexit(void (*destroy)(void*), void* object, void* library) noe
 
 int clock_gettime(clockid_t clock, timespec* time) noexcept {
   if (Simulated()) {
-    *time = TimeOf(NowNanoseconds() + (clock == CLOCK_REALTIME ? kWallClock : 0));
+    *time = TimeOf((MG_OF_OPENSSL ? PeekNanoseconds() : NowNanoseconds()) +
+                   (clock == CLOCK_REALTIME ? kWallClock : 0));
     return 0;
   }
   MG_REAL(clock_gettime);
@@ -258,7 +331,8 @@ int clock_gettime(clockid_t clock, timespec* time) noexcept {
 
 int gettimeofday(timeval* time, void* zone) noexcept {
   if (Simulated()) {
-    const timespec now = TimeOf(NowNanoseconds() + kWallClock);
+    const timespec now =
+        TimeOf((MG_OF_OPENSSL ? PeekNanoseconds() : NowNanoseconds()) + kWallClock);
     *time = {now.tv_sec, now.tv_nsec / 1000};
     return 0;
   }
@@ -269,7 +343,11 @@ int gettimeofday(timeval* time, void* zone) noexcept {
 
 time_t time(time_t* result) noexcept {
   timespec now{};
-  clock_gettime(CLOCK_REALTIME, &now);
+  if (Simulated() && MG_OF_OPENSSL) {
+    now = TimeOf(PeekNanoseconds() + kWallClock);
+  } else {
+    clock_gettime(CLOCK_REALTIME, &now);
+  }
   if (result != nullptr) *result = now.tv_sec;
   return now.tv_sec;
 }

@@ -153,12 +153,13 @@ Status TrainingJob::Train(int rank) {
       [&](milliseconds start_timeout) -> Result<std::unique_ptr<Session>> {
         if (!cluster_.network().IsUp(CurrentHost()))
           return FailedPrecondition("this machine is gone");
-        return Session::Connect(
-            cluster_.spec(), graph,
-            {.inter_op_parallelism_threads = 2,
-             .device_filters = strategy.device_filters,
-             // On a machine that is gone this ends long before the other client has waited enough.
-             .start_timeout = std::min<milliseconds>(start_timeout, seconds(20))});
+        SessionOptions session;
+        session.key = cluster_.key();
+        session.inter_op_parallelism_threads = 2;
+        session.device_filters = strategy.device_filters;
+        // On a machine that is gone this ends long before the other client has waited enough.
+        session.start_timeout = std::min<milliseconds>(start_timeout, seconds(20));
+        return Session::Connect(cluster_.spec(), graph, session);
       },
       step, {feeds},
       [&](int, int64_t batch) -> Result<std::vector<Tensor>> {

@@ -4,7 +4,11 @@
 // So a cut needs not to look for what is on its way, and nothing but the loops has a thread.
 #include "tests/simulation/network.h"
 
+#include <arpa/inet.h>
+
 #include <algorithm>
+
+#include "tests/simulation/tcp.h"
 
 namespace monograph::simulation {
 namespace {
@@ -46,19 +50,20 @@ struct Network::Connection {
   Side sides[2];
 };
 
-Network::Network(Options options) : options_(options), random_(options.seed) {
+Network::Network(Options options)
+    : options_(options), random_(options.seed), tcp_(std::make_unique<Tcp>(this)) {
   MG_CHECK(current == nullptr);
   current = this;
   AddHost("client");
 }
 
 Network::~Network() {
-  std::map<std::pair<int, uint64_t>, std::unique_ptr<LoopThread>> io;
+  std::map<std::pair<int, uint64_t>, std::shared_ptr<void>> ending;
   {
     MutexLock lock(mutex_);
-    io.swap(io_);
+    ending.swap(of_processes_);
   }
-  io.clear();
+  ending.clear();
   current = nullptr;
 }
 
@@ -66,6 +71,8 @@ Network& Network::Current() {
   MG_CHECK(current != nullptr);
   return *current;
 }
+
+bool Network::Exists() { return current != nullptr; }
 
 // ---- machines and roads
 
@@ -79,7 +86,16 @@ int Network::HostNamed(const std::string& name) const {
   MutexLock lock(mutex_);
   for (size_t i = 0; i < hosts_.size(); ++i)
     if (hosts_[i].name == name) return static_cast<int>(i);
-  return -1;
+  in_addr address{};
+  if (inet_pton(AF_INET, name.c_str(), &address) != 1) return -1;
+  const uint32_t number = ntohl(address.s_addr) - first_address();
+  return number < hosts_.size() ? static_cast<int>(number) : -1;
+}
+
+std::string Network::AddressOf(int host) const {
+  const in_addr address{htonl(first_address() + static_cast<uint32_t>(host))};
+  char text[INET_ADDRSTRLEN];
+  return inet_ntop(AF_INET, &address, text, sizeof text);
 }
 
 const std::string& Network::NameOf(int host) const {
@@ -195,10 +211,12 @@ void Network::Repeat(int from, int to) {
 void Network::CutLocked(int from, int to) {
   Road& road = RoadOf(from, to);
   if (road.cut || from == to) return;
+  tcp_->SettleAll(from, to);
   road.cut = true;
   road.cut_at = Clock::now();
   ++road.changes;
   WatchRoad(from, to);
+  tcp_->LookAll(from, to);
 }
 
 void Network::HealLocked(int from, int to) {
@@ -209,6 +227,7 @@ void Network::HealLocked(int from, int to) {
   ++road.changes;
   const Clock::duration pause =
       std::min<Clock::duration>(kLongestPause, (Clock::now() - road.cut_at) / 2);
+  tcp_->Heal(from, to, pause);
   for (const ConnectionPtr& connection : Between(from, to)) {
     for (int side = 0; side < 2; ++side) {
       if (connection->sides[1 - side].site.host != from) continue;
@@ -262,6 +281,7 @@ void Network::Break(int a, int b) {
     for (int side = 0; side < 2; ++side)
       EndSide(connection, side, Unavailable("connection reset by peer"));
   }
+  tcp_->Break(a, b);
 }
 
 int Network::Replay(int from, int to) {
@@ -285,7 +305,9 @@ void Network::EndLife(int host, bool told) {
   MutexLock lock(mutex_);
   Host& ended = hosts_[static_cast<size_t>(host)];
   if (!ended.up) return;
+  tcp_->EndLife(host, told);
   ended.up = false;
+  ended.silent = !told;
   ended.ports.clear();
   for (const ConnectionPtr& connection : std::vector(connections_)) {
     for (int side = 0; side < 2; ++side) {
@@ -312,6 +334,7 @@ void Network::Restart(int host) {
   Host& again = hosts_[static_cast<size_t>(host)];
   MG_CHECK(!again.up);
   again.up = true;
+  again.silent = false;
   ++again.life;
 }
 
@@ -522,11 +545,12 @@ void Network::Open(const ConnectionPtr& connection, const std::any& hello, const
   lock.Unlock();
 }
 
-std::shared_ptr<Loop> Network::IoOf(const Site& site) {
+std::shared_ptr<void> Network::OfProcess(const Site& site,
+                                         const std::function<std::shared_ptr<void>()>& make) {
   MutexLock lock(mutex_);
-  std::unique_ptr<LoopThread>& io = io_[{site.host, site.life}];
-  if (io == nullptr) io = std::make_unique<LoopThread>("mg-control");
-  return io->loop();
+  std::shared_ptr<void>& found = of_processes_[{site.host, site.life}];
+  if (found == nullptr) found = make();
+  return found;
 }
 
 uint64_t Network::delivered() const {

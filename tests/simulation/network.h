@@ -1,6 +1,7 @@
 // Network: simulated machines, the links between them, and connections that go over these, in
-// memory. The control plane's and the data plane's substitutes (control.cc, sim_transport.h) speak
-// over it; a scenario slows, cuts and heals its links and crashes its machines.
+// memory. The data plane's substitute speaks over it by messages (sim_transport.h), the control
+// plane by sockets (sockets.h, tcp.h); a scenario slows, cuts and heals its links and crashes its
+// machines.
 //
 // A connection is what TCP is: messages come in order, each once, or the connection ends; what a
 // cut link does not let through is held, and comes after the heal unless the connection has been
@@ -30,6 +31,8 @@
 #include "tests/simulation/loop.h"
 
 namespace monograph::simulation {
+
+class Tcp;
 
 // Why a connection ends whose other side's process was killed.
 inline constexpr char kGone[] = "connection reset by the end of its process";
@@ -67,6 +70,11 @@ class Network {
     Link link = {};
     // How long a connection holds what does not get through, and a dial goes on trying.
     std::chrono::milliseconds patience{10000};
+    // Of a stream: so many bytes may be on their way or unread.
+    size_t window = size_t{64} << 10;
+    // Machines have addresses of loopback, as if they were one, so that no key is needed; or they
+    // have not.
+    bool loopback = true;
   };
 
   // One end of a connection. Cheap to copy; sending after its end does nothing.
@@ -96,11 +104,15 @@ class Network {
   Network& operator=(const Network&) = delete;
   // REQUIRES: there is one.
   static Network& Current();
+  static bool Exists();
 
   int AddHost(const std::string& name);
-  // -1: there is no such machine.
+  // Also by its address. -1: there is no such machine.
   int HostNamed(const std::string& name) const;
   const std::string& NameOf(int host) const;
+  std::string AddressOf(int host) const;  // "127.1.0.3"
+  // The first machine's; the others' follow it.
+  uint32_t first_address() const { return options_.loopback ? 0x7F010000 : 0x0A010000; }
   Site SiteOf(int host) const;
   uint64_t Random(uint64_t bound);  // less than bound, which is not 0
 
@@ -137,13 +149,16 @@ class Network {
   // refused, or if the machine is not reached in time. `kept`: what it brings may be replayed.
   End Dial(const Site& from, const std::string& host, const std::string& port, std::any hello,
            std::shared_ptr<Loop> loop, std::shared_ptr<Receiver> receiver, bool kept = false);
-  // Of a machine in its present life, for what processes have one thread for.
-  std::shared_ptr<Loop> IoOf(const Site& site);
+  // What a process has one of, made when it is first asked for. It ends with the network.
+  std::shared_ptr<void> OfProcess(const Site& site,
+                                  const std::function<std::shared_ptr<void>()>& make);
 
   // Messages that came, by now.
   uint64_t delivered() const;
 
  private:
+  friend class Sockets;
+  friend class Tcp;
   struct Item;
   struct Wire;
   struct Listener {
@@ -155,6 +170,7 @@ class Network {
     std::string name;
     uint64_t life = 1;
     bool up = true;
+    bool silent = false;  // since the whole machine is down
     std::map<std::string, Listener> ports;
   };
   struct Road {  // one direction between two machines
@@ -203,7 +219,8 @@ class Network {
   std::vector<ConnectionPtr> connections_ MG_GUARDED_BY(mutex_);
   // What connections that are over brought last, by direction.
   std::map<std::pair<int, int>, std::deque<std::any>> kept_ MG_GUARDED_BY(mutex_);
-  std::map<std::pair<int, uint64_t>, std::unique_ptr<LoopThread>> io_ MG_GUARDED_BY(mutex_);
+  std::map<std::pair<int, uint64_t>, std::shared_ptr<void>> of_processes_ MG_GUARDED_BY(mutex_);
+  const std::unique_ptr<Tcp> tcp_;  // all of it under mutex_
 };
 
 }  // namespace monograph::simulation

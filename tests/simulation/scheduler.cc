@@ -16,6 +16,8 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
+#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -58,6 +60,7 @@ struct Thread {
   bool timed_out = false;
   uint64_t priority = 0;  // of the strategy by priorities
   std::vector<std::pair<void (*)(void*), void*>> at_exit;
+  std::map<unsigned, void*> specific;  // by keys of pthread_key_create
   Context context;
 };
 
@@ -78,12 +81,13 @@ class Scheduler {
     return current_ != nullptr && !telling_ && system_ == __builtin_thread_pointer();
   }
   uint64_t Look();
+  uint64_t now() const { return now_; }
   void Decide(uint64_t what);
   // Returns false if the deadline has passed.
   bool Block(Waits waits, const void* object, uint64_t deadline);
   // Lets threads that wait so go on, `most` of them, chosen by chance. Returns how many.
   int Wake(Waits waits, const void* object, int most);
-  bool HasWaiter(Waits waits, const void* object) const;
+  bool HasWaiter(Waits waits, const void* object);
   Thread* Start(void* (*routine)(void*), void* argument);
   void* Join(Thread* thread);
   void Detach(Thread* thread);
@@ -95,10 +99,13 @@ class Scheduler {
   void Mix(uint64_t value) { result_.hash = (result_.hash ^ value) * 0x100000001B3; }
   // The threads that can go on; after the clock has jumped, if there was none.
   const std::vector<Thread*>& Ready(bool must);
+  void MakeReady(Thread* thread);
+  std::vector<Thread*>& WaitersNear(const void* object) {
+    return waiters_[(reinterpret_cast<uintptr_t>(object) >> 3) % std::size(waiters_)];
+  }
   Thread* Choose(const std::vector<Thread*>& ready);
   void SwitchTo(Thread* next);
   void PassDeadlines();
-  void SetNextDeadline();
   std::string Describe(const Thread& thread) const;
   void TellThreads();
 
@@ -110,10 +117,13 @@ class Scheduler {
       threads_;                                 // all that have not ended, in order of their start
   std::vector<std::unique_ptr<Thread>> ended_;  // that may still be joined
   std::unique_ptr<Thread> leaving_;             // its stack is in use until the next switch
-  std::vector<Thread*> ready_;
+  std::vector<Thread*> ready_;                  // in order of their start
+  // Those that wait with a deadline, by it and by their number.
+  std::map<std::pair<uint64_t, int>, Thread*> timed_;
+  // Those that wait for an object, by its address.
+  std::vector<Thread*> waiters_[1024];
   Thread* current_ = nullptr;
   uint64_t now_ = kStart;
-  uint64_t next_deadline_ = kNever;
   int last_id_ = 0;
   bool telling_ = false;
   const Thread* failed_ = nullptr;  // in which the failure was found
@@ -131,9 +141,13 @@ class Scheduler {
 };
 
 Scheduler* scheduler = nullptr;
-const char *left_out_begin = nullptr, *left_out_end = nullptr;
+std::vector<std::pair<const char*, const char*>> left_out;  // begin and end of each object
 
-bool IsLeftOut(const void* object) { return object >= left_out_begin && object < left_out_end; }
+bool IsLeftOut(const void* object) {
+  return std::any_of(left_out.begin(), left_out.end(), [object](const auto& range) {
+    return object >= range.first && object < range.second;
+  });
+}
 
 Scheduler::Scheduler(const ScheduleOptions& options) : options_(options) {
   SeedDraws(options.seed);
@@ -161,6 +175,11 @@ void Scheduler::Enter(void* argument) {
     thread->at_exit.pop_back();
     destroy(object);
   }
+  while (!thread->specific.empty()) {
+    const auto value = *thread->specific.begin();
+    thread->specific.erase(thread->specific.begin());
+    DestroySpecific(value.first, value.second);
+  }
   Scheduler& self = *scheduler;
   thread->ended = true;
   self.Wake(Waits::kThread, thread, 1);
@@ -174,6 +193,7 @@ void Scheduler::Enter(void* argument) {
     self.ended_.push_back(std::move(*place));
   }
   self.threads_.erase(place);
+  std::erase(self.ready_, thread);
   if (self.threads_.empty()) {
     self.current_ = nullptr;
     Context::Switch(thread->context, self.root_);
@@ -189,6 +209,7 @@ Thread* Scheduler::Start(void* (*routine)(void*), void* argument) {
   thread->argument = argument;
   thread->name = "thread-" + std::to_string(thread->id);
   if (by_priority_) thread->priority = 1'000'000 + Draw(1'000'000);
+  MakeReady(thread);
   ++result_.threads;
   return thread;
 }
@@ -229,31 +250,32 @@ uint64_t Scheduler::Look() {
   return now_;
 }
 
-void Scheduler::SetNextDeadline() {
-  next_deadline_ = kNever;
-  for (const auto& thread : threads_) next_deadline_ = std::min(next_deadline_, thread->deadline);
+// Ends its wait.
+void Scheduler::MakeReady(Thread* thread) {
+  if (thread->deadline != kNever) timed_.erase({thread->deadline, thread->id});
+  if (thread->object != nullptr) std::erase(WaitersNear(thread->object), thread);
+  thread->waits = Waits::kNothing;
+  thread->object = nullptr;
+  thread->deadline = kNever;
+  const auto place =
+      std::lower_bound(ready_.begin(), ready_.end(), thread,
+                       [](const Thread* a, const Thread* b) { return a->id < b->id; });
+  ready_.insert(place, thread);
 }
 
 void Scheduler::PassDeadlines() {
-  if (now_ < next_deadline_) return;
-  for (const auto& thread : threads_) {
-    if (thread->deadline > now_) continue;
-    thread->deadline = kNever;
+  while (!timed_.empty() && timed_.begin()->first.first <= now_) {
+    Thread* const thread = timed_.begin()->second;
     thread->timed_out = true;
-    thread->waits = Waits::kNothing;
+    MakeReady(thread);
   }
-  SetNextDeadline();
 }
 
 const std::vector<Thread*>& Scheduler::Ready(bool must) {
   PassDeadlines();
-  ready_.clear();
-  for (const auto& thread : threads_) {
-    if (thread->waits == Waits::kNothing) ready_.push_back(thread.get());
-  }
   if (!ready_.empty() || !must) return ready_;
-  if (next_deadline_ == kNever) Fail("all threads wait for ever", true);
-  now_ = next_deadline_;
+  if (timed_.empty()) Fail("all threads wait for ever", true);
+  now_ = timed_.begin()->first.first;
   if (std::chrono::nanoseconds(now_ - kStart) > options_.longest)
     Fail("the schedule has not ended within its time", true);
   return Ready(true);
@@ -309,32 +331,35 @@ bool Scheduler::Block(Waits waits, const void* object, uint64_t deadline) {
   self->object = object;
   self->deadline = deadline;
   self->timed_out = false;
-  next_deadline_ = std::min(next_deadline_, deadline);
+  std::erase(ready_, self);
+  if (deadline != kNever) timed_[{deadline, self->id}] = self;
+  if (object != nullptr) WaitersNear(object).push_back(self);
   if (waits == Waits::kCondition && spurious_one_in_ != 0 && Draw(spurious_one_in_) == 0)
-    self->waits = Waits::kNothing;  // a wait may end for no reason
+    MakeReady(self);  // a wait may end for no reason
   SwitchTo(Choose(Ready(true)));
-  self->deadline = kNever;
   return !self->timed_out;
 }
 
 int Scheduler::Wake(Waits waits, const void* object, int most) {
   std::vector<Thread*> waiting;
-  for (const auto& thread : threads_) {
-    if (thread->waits == waits && thread->object == object) waiting.push_back(thread.get());
+  for (Thread* thread : WaitersNear(object)) {
+    if (thread->waits == waits && thread->object == object) waiting.push_back(thread);
   }
+  std::sort(waiting.begin(), waiting.end(),
+            [](const Thread* a, const Thread* b) { return a->id < b->id; });
   int woken = 0;
   while (woken < most && !waiting.empty()) {
     const size_t i = waiting.size() == 1 ? 0 : Draw(waiting.size());
-    waiting[i]->waits = Waits::kNothing;
-    waiting[i]->deadline = kNever;
+    MakeReady(waiting[i]);
     waiting.erase(waiting.begin() + static_cast<std::ptrdiff_t>(i));
     ++woken;
   }
   return woken;
 }
 
-bool Scheduler::HasWaiter(Waits waits, const void* object) const {
-  return std::any_of(threads_.begin(), threads_.end(), [&](const auto& thread) {
+bool Scheduler::HasWaiter(Waits waits, const void* object) {
+  const auto& near = WaitersNear(object);
+  return std::any_of(near.begin(), near.end(), [&](const Thread* thread) {
     return thread->waits == waits && thread->object == object;
   });
 }
@@ -348,8 +373,8 @@ void Scheduler::Yield() {
   if (by_priority_) current_->priority = --lowest_;
   // Who yields waits for others; if all of them wait for a time, so does it.
   const auto& ready = Ready(false);
-  if (ready.size() == 1 && next_deadline_ != kNever)
-    now_ = std::max(now_, std::min(next_deadline_, now_ + 1'000'000));
+  if (ready.size() == 1 && !timed_.empty())
+    now_ = std::max(now_, std::min(timed_.begin()->first.first, now_ + 1'000'000));
   SwitchTo(Choose(Ready(false)));
   Decide(9);
 }
@@ -438,9 +463,13 @@ ScheduleResult RunSchedule(const ScheduleOptions& options, const std::function<v
   return result;
 }
 
-void LeaveOut(const void* object, size_t bytes) {
-  left_out_begin = static_cast<const char*>(object);
-  left_out_end = left_out_begin + bytes;
+LeftOut::LeftOut(const void* object, size_t bytes) : object_(object) {
+  const char* const begin = static_cast<const char*>(object);
+  left_out.emplace_back(begin, begin + bytes);
+}
+
+LeftOut::~LeftOut() {
+  std::erase_if(left_out, [this](const auto& range) { return range.first == object_; });
 }
 
 void HoldThreads(bool may) {
@@ -468,6 +497,8 @@ bool Tracing() { return scheduler != nullptr && scheduler->tracing(); }
 bool Simulated() { return scheduler != nullptr && scheduler->Owns(); }
 
 uint64_t NowNanoseconds() { return scheduler->Look(); }
+
+uint64_t PeekNanoseconds() { return scheduler->now(); }
 
 namespace {
 
@@ -514,8 +545,8 @@ void UnlockMutex(pthread_mutex_t* mutex) {
   if (!IsLeftOut(mutex)) scheduler->Decide(kUnlock);
 }
 
-bool LockReaders(pthread_rwlock_t* lock, bool write, bool wait) {
-  scheduler->Decide(kShare);
+bool LockReaders(pthread_rwlock_t* lock, bool write, bool wait, bool decides) {
+  if (decides) scheduler->Decide(kShare);
   while (lock->__data.__cur_writer != 0 || (write && lock->__data.__readers != 0)) {
     if (!wait) return false;
     scheduler->Block(Waits::kReaders, lock, kNever);
@@ -528,7 +559,7 @@ bool LockReaders(pthread_rwlock_t* lock, bool write, bool wait) {
   return true;
 }
 
-void UnlockReaders(pthread_rwlock_t* lock) {
+void UnlockReaders(pthread_rwlock_t* lock, bool decides) {
   if (lock->__data.__cur_writer != 0) {
     if (lock->__data.__cur_writer != scheduler->current()->id)
       Fail("a thread unlocks a shared mutex that another one has locked");
@@ -537,7 +568,7 @@ void UnlockReaders(pthread_rwlock_t* lock) {
     Fail("a thread unlocks a shared mutex that nobody has locked");
   }
   scheduler->Wake(Waits::kReaders, lock, 1 << 20);
-  scheduler->Decide(kShare);
+  if (decides) scheduler->Decide(kShare);
 }
 
 bool WaitCondition(pthread_cond_t* condition, pthread_mutex_t* mutex, uint64_t deadline) {
@@ -558,15 +589,18 @@ void DestroyCondition(pthread_cond_t* condition) {
     Fail("a condition is destroyed that a thread waits for");
 }
 
-// The C library's numbers: 0 before, 1 during, 2 after the call.
-void CallOnce(pthread_once_t* once, void (*routine)()) {
-  scheduler->Decide(kLock);
+// The C library's numbers: 0 before, 1 during, 2 after the call. The decision comes last: until the
+// routine has begun, std::call_once keeps what it shall call in a thread_local variable of the
+// standard library, which all simulated threads share.
+void CallOnce(pthread_once_t* once, void (*routine)(), bool decides) {
   while (*once == 1) scheduler->Block(Waits::kFutex, once, kNever);
-  if (*once == 2) return;
-  *once = 1;
-  routine();
-  *once = 2;
-  scheduler->Wake(Waits::kFutex, once, 1 << 20);
+  if (*once == 0) {
+    *once = 1;
+    routine();
+    *once = 2;
+    scheduler->Wake(Waits::kFutex, once, 1 << 20);
+  }
+  if (decides) scheduler->Decide(kLock);
 }
 
 int WaitFutex(const void* address, uint32_t expected, uint64_t deadline) {
@@ -595,6 +629,21 @@ void DetachSimulated(Thread* thread) { scheduler->Detach(thread); }
 Thread* CurrentThread() { return scheduler->current(); }
 
 void NameSimulated(Thread* thread, const char* name) { thread->name = name; }
+
+void* GetSpecific(unsigned key) {
+  const auto& values = scheduler->current()->specific;
+  const auto found = values.find(key);
+  return found == values.end() ? nullptr : found->second;
+}
+
+void SetSpecific(unsigned key, void* value) {
+  auto& values = scheduler->current()->specific;
+  if (value == nullptr) {
+    values.erase(key);
+  } else {
+    values[key] = value;
+  }
+}
 
 void AtThreadExit(void (*destroy)(void*), void* object) {
   scheduler->current()->at_exit.emplace_back(destroy, object);

@@ -40,9 +40,19 @@ struct ScheduleResult {
 // have ended. One at a time, on one thread of the process.
 ScheduleResult RunSchedule(const ScheduleOptions& options, const std::function<void()>& body);
 
-// Locks within this object are no decisions: it is the process's, and what it has from earlier
-// schedules would decide how often they are taken. REQUIRES: they are held for a moment only.
-void LeaveOut(const void* object, size_t bytes);
+// As long as it lives, locks within the object are no decisions: the object is the process's, and
+// what it has from earlier schedules would decide how often they are taken; or it stands for what
+// lies below the program. REQUIRES: they are held for a moment only.
+class LeftOut {
+ public:
+  LeftOut(const void* object, size_t bytes);
+  ~LeftOut();
+  LeftOut(const LeftOut&) = delete;
+  LeftOut& operator=(const LeftOut&) = delete;
+
+ private:
+  const void* const object_;
+};
 
 // Whether threads may be held up now, as they are at first. Where they may not, computing takes
 // less time than any deadline.

@@ -5,8 +5,9 @@
 
 namespace monograph::simulation {
 
-SimCluster::SimCluster(Network* network, const std::vector<std::pair<std::string, int>>& jobs)
-    : network_(network) {
+SimCluster::SimCluster(Network* network, const std::vector<std::pair<std::string, int>>& jobs,
+                       std::optional<control::KeyRing> key)
+    : network_(network), key_(std::move(key)) {
   for (const auto& [job, count] : jobs) {
     for (int index = 0; index < count; ++index) {
       const std::string name = job + "-" + std::to_string(index);
@@ -30,6 +31,7 @@ Status SimCluster::Start(const std::string& task) {
   Task& starting = tasks_.at(task);
   const OnHost here(HostOf(task));
   HostOptions options;
+  options.key = key_;
   options.inter_op_parallelism_threads = 2;
   options.intra_op_parallelism_threads = 1;
   MG_ASSIGN_OR_RETURN(starting.server, HostTask(spec_, starting.job, starting.index, options));

@@ -5,6 +5,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,16 +13,20 @@
 #include "client/cluster.h"
 #include "executor/worker/server.h"
 #include "tests/simulation/network.h"
+#include "transport/control/key_ring.h"
 
 namespace monograph::simulation {
 
 class SimCluster {
  public:
-  // {{"ps", 1}, {"worker", 2}}: machines "ps-0", "worker-0", "worker-1". Nothing runs yet.
-  SimCluster(Network* network, const std::vector<std::pair<std::string, int>>& jobs);
+  // {{"ps", 1}, {"worker", 2}}: machines "ps-0", "worker-0", "worker-1". Nothing runs yet. Clients
+  // need the key, if there is one.
+  SimCluster(Network* network, const std::vector<std::pair<std::string, int>>& jobs,
+             std::optional<control::KeyRing> key = {});
   ~SimCluster();
 
   const ClusterSpec& spec() const { return spec_; }
+  const std::optional<control::KeyRing>& key() const { return key_; }
   // Starts every task that does not run.
   Status Start();
 
@@ -43,6 +48,7 @@ class SimCluster {
   };
 
   Network* const network_;
+  const std::optional<control::KeyRing> key_;
   ClusterSpec spec_;
   std::map<std::string, Task> tasks_;  // by the name of the machine
 };

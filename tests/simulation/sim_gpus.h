@@ -16,6 +16,7 @@
 #include "ops/collective/collective.h"
 #include "tests/simulation/gpu_world.h"
 #include "tests/simulation/network.h"
+#include "tests/simulation/scheduler.h"
 #include "tests/simulation/sim_cluster.h"
 
 namespace monograph::simulation {
@@ -41,6 +42,7 @@ class GpuCluster {
  private:
   const std::shared_ptr<GpuWorld> world_;  // drivers may live longer than their devices
   Network network_;
+  const LeftOut below_{&network_, sizeof network_};
   SimCluster cluster_;
 };
 

@@ -32,6 +32,7 @@
 #include "tests/simulation/gpus_report.h"
 #include "tests/simulation/scenario.h"
 #include "tests/simulation/scheduler.h"
+#include "tests/simulation/sockets.h"
 
 namespace monograph::simulation {
 namespace {
@@ -80,6 +81,11 @@ ScheduleResult RunOne(const Options& options, uint64_t seed) {
   if (const int64_t after = HostPool().bytes_in_use(); after != before) {
     std::fprintf(stderr, "seed %llu: %lld bytes of tensors are not given back\n",
                  static_cast<unsigned long long>(seed), static_cast<long long>(after - before));
+    _exit(kFailed);
+  }
+  if (const size_t open = OpenDescriptors(); open > 0) {
+    std::fprintf(stderr, "seed %llu: %zu descriptors are not closed\n",
+                 static_cast<unsigned long long>(seed), open);
     _exit(kFailed);
   }
   return result;
@@ -261,7 +267,7 @@ int Main(int argc, char** argv) {
   ScenarioOf(options, 0);
   SetLogLevel(options.trace ? LogLevel::kDebug : LogLevel::kOff);
   (void)ScratchFolder();  // one for all processes
-  LeaveOut(&HostPool(), sizeof(PoolAllocator));
+  const LeftOut pool(&HostPool(), sizeof(PoolAllocator));
   const int result = report.gpus > 0 ? PrintGpuReport(report) : Run(options);
   std::error_code ignored;
   std::filesystem::remove_all(ScratchFolder(), ignored);

@@ -590,6 +590,24 @@ TEST(ControlPlain, ConnectGivesUpAtItsDeadlineNamingWhatIsMissing) {
       << status;
 }
 
+// The connection is there when its time is over: the io thread was busy meanwhile. What the attempt
+// had is gone when its timer's handler runs, which AddressSanitizer sees.
+TEST(ControlPlain, AConnectionThatOpensAsItsTimeEndsIsGivenUp) {
+  const TestServer server;
+  ChannelOptions soon = ClientOptions();
+  soon.timeout = 50ms;
+  Watched<Code> given_up;
+  // Begun on the io thread, the second ends, and keeps that busy, once the first has begun to
+  // connect.
+  Channel::ConnectAsync("no address", ClientOptions(), [&](const auto&) {
+    Channel::ConnectAsync(server.server->address(), soon,
+                          [&](const auto& result) { given_up.Set(result.status().code()); });
+    Channel::ConnectAsync("no address", ClientOptions(),
+                          [](const auto&) { std::this_thread::sleep_for(200ms); });
+  });
+  EXPECT_TRUE(given_up.WaitFor([](Code code) { return code == Code::kUnavailable; }));
+}
+
 TEST(ControlPlain, SomethingElseThatListensIsNamedAsSuch) {
   const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};

@@ -13,18 +13,15 @@
 #include <algorithm>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
-#include <boost/asio/executor_work_guard.hpp>
-#include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <future>
-#include <thread>
 
 #include "base/duration.h"
 #include "base/log.h"
 #include "base/random.h"
-#include "base/thread.h"
 #include "transport/control/asio_status.h"
 #include "transport/control/channel_impl.h"
+#include "transport/control/client_io.h"
 #include "transport/control/host_port.h"
 #include "transport/control/tls.h"
 
@@ -37,28 +34,6 @@ constexpr Milliseconds kFirstPause{10}, kLongestPause{250}, kLongestReportPause{
 // Limit for one attempt: to a machine that drops packets it would otherwise last minutes.
 constexpr Milliseconds kAttemptTime{5000};
 
-// The io thread of all channels. It lives as long as the process: channels may end in destructors
-// of static objects.
-class ClientIo {
- public:
-  static ClientIo& Get() {
-    static auto* const io = new ClientIo;
-    return *io;
-  }
-  asio::io_context& context() { return context_; }
-  bool OnThread() const { return std::this_thread::get_id() == thread_id_; }
-
- private:
-  ClientIo() : work_(asio::make_work_guard(context_)) {
-    std::thread thread = StartThread("mg-control", [this] { context_.run(); });
-    thread_id_ = thread.get_id();
-    thread.detach();
-  }
-  asio::io_context context_{1};
-  asio::executor_work_guard<asio::io_context::executor_type> work_;
-  std::thread::id thread_id_;
-};
-
 // One Connect: tries until it succeeds, fails for good, or its time is up.
 class Attempt : public std::enable_shared_from_this<Attempt> {
  public:
@@ -67,13 +42,15 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
       : target_(std::move(target)),
         options_(std::move(options)),
         done_(std::move(done)),
-        io_(ClientIo::Get().context()),
+        io_(ClientIo::Get()),
         name_(options_.expected_task.empty() ? target_ : options_.expected_task + " at " + target_),
         started_(Clock::now()),
         deadline_(started_ + options_.timeout),
-        limit_(io_),
-        pause_(io_),
-        report_(io_) {}
+        limit_(io_.context()),
+        pause_(io_.context()),
+        report_(io_.context()) {}
+
+  ClientIo& io() { return io_; }
 
   // On the io thread.
   void Start() {
@@ -87,7 +64,7 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
                                "); is a daemon running there?"));
     });
     ReportLater(std::max(options_.report_after, Milliseconds(1)));
-    asio::co_spawn(io_, Run(shared_from_this()), asio::detached);
+    asio::co_spawn(io_.context(), Run(shared_from_this()), asio::detached);
   }
 
  private:
@@ -156,7 +133,7 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
     if (!error) {
       endpoints.emplace_back(numeric, address.port);
     } else {
-      tcp::resolver resolver(io_);
+      tcp::resolver resolver(io_.context());
       const std::string port = std::to_string(address.port);
       const auto [resolve_error, found] =
           co_await resolver.async_resolve(address.host, port, kToken);
@@ -176,14 +153,15 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
   asio::awaitable<Status> TryEndpoint(const tcp::endpoint& endpoint) {
     const Milliseconds left =
         std::chrono::duration_cast<Milliseconds>(deadline_ - Clock::now()) + Milliseconds(1);
-    tcp::socket socket(io_);
-    asio::steady_timer timer(io_, std::min(left, kAttemptTime));
-    timer.async_wait([&socket](const ErrorCode& cancelled) {
+    // The timer's handler may come when this attempt is over: both can be due at once.
+    const auto socket = std::make_shared<tcp::socket>(io_.context());
+    asio::steady_timer timer(io_.context(), std::min(left, kAttemptTime));
+    timer.async_wait([socket](const ErrorCode& cancelled) {
       ErrorCode ignored;
-      if (!cancelled) socket.close(ignored);
+      if (!cancelled) socket->close(ignored);
     });
-    connecting_ = &socket;
-    const auto [error] = co_await socket.async_connect(endpoint, kToken);
+    connecting_ = socket.get();
+    const auto [error] = co_await socket->async_connect(endpoint, kToken);
     connecting_ = nullptr;
     const bool in_time = timer.cancel() > 0;
     if (error == asio::error::operation_aborted || !in_time)
@@ -195,14 +173,14 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
       co_return Unavailable(why.message());
     }
     ErrorCode ignored;
-    if (socket.local_endpoint(ignored) == socket.remote_endpoint(ignored)) {
+    if (socket->local_endpoint(ignored) == socket->remote_endpoint(ignored)) {
       // TCP has connected the socket to itself: the system had given it the very port that it
       // calls, which was free.
-      socket.set_option(asio::socket_base::linger(true, 0), ignored);
+      socket->set_option(asio::socket_base::linger(true, 0), ignored);
       co_return Unavailable("cannot connect to " + EndpointName(endpoint) + ": connection refused");
     }
-    PrepareSocket(socket);
-    auto connection = std::make_shared<Connection>(std::move(socket), Connection::Side::kClient,
+    PrepareSocket(*socket);
+    auto connection = std::make_shared<Connection>(std::move(*socket), Connection::Side::kClient,
                                                    tls_, options_.max_body_bytes);
     current_ = connection;
     Hello hello = options_.hello;
@@ -228,7 +206,7 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
       connection->Close(status);
       co_return status;
     }
-    auto impl = std::make_shared<Channel::Impl>(std::move(connection), options_);
+    auto impl = std::make_shared<Channel::Impl>(io_, std::move(connection), options_);
     impl->Start();
     Finish(std::move(impl));
     co_return Status();
@@ -237,7 +215,7 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
   const std::string target_;
   ChannelOptions options_;
   std::function<void(Result<std::shared_ptr<Channel::Impl>>)> done_;
-  asio::io_context& io_;
+  ClientIo& io_;
   const std::string name_;
   const Clock::time_point started_, deadline_;
   asio::steady_timer limit_, pause_, report_;
@@ -255,13 +233,14 @@ std::string NameOf(const Connection& connection) {
 
 }  // namespace
 
-Channel::Impl::Impl(std::shared_ptr<Connection> connection, ChannelOptions options)
-    : connection_(std::move(connection)),
+Channel::Impl::Impl(ClientIo& io, std::shared_ptr<Connection> connection, ChannelOptions options)
+    : io_(io),
+      connection_(std::move(connection)),
       options_(std::move(options)),
       peer_name_(NameOf(*connection_)) {}
 
 void Channel::Impl::Start() {
-  asio::co_spawn(ClientIo::Get().context(), ReadLoop(shared_from_this()), asio::detached);
+  asio::co_spawn(io_.context(), ReadLoop(shared_from_this()), asio::detached);
 }
 
 asio::awaitable<void> Channel::Impl::ReadLoop([[maybe_unused]] std::shared_ptr<Impl> self) {
@@ -289,11 +268,10 @@ asio::awaitable<void> Channel::Impl::ReadLoop([[maybe_unused]] std::shared_ptr<I
 
 void Channel::Impl::CallAsync(const std::string& method, std::string request, Milliseconds timeout,
                               Callback callback) {
-  asio::post(
-      ClientIo::Get().context(), [self = shared_from_this(), method, request = std::move(request),
-                                  timeout, callback = std::move(callback)]() mutable {
-        self->SendCall(self->next_id_++, method, std::move(request), timeout, std::move(callback));
-      });
+  asio::post(io_.context(), [self = shared_from_this(), method, request = std::move(request),
+                             timeout, callback = std::move(callback)]() mutable {
+    self->SendCall(self->next_id_++, method, std::move(request), timeout, std::move(callback));
+  });
 }
 
 void Channel::Impl::SendCall(uint64_t id, const std::string& method, std::string request,
@@ -310,7 +288,7 @@ void Channel::Impl::SendCall(uint64_t id, const std::string& method, std::string
   pending.method = method;
   pending.timeout = timeout;
   pending.callback = std::move(callback);
-  pending.timer = std::make_unique<asio::steady_timer>(ClientIo::Get().context(), timeout);
+  pending.timer = std::make_unique<asio::steady_timer>(io_.context(), timeout);
   pending.timer->async_wait([weak = weak_from_this(), id](const ErrorCode& error) {
     const auto self = weak.lock();
     if (error || self == nullptr) return;
@@ -369,14 +347,13 @@ void Channel::Impl::End(const Status& why, bool lost) {
     if (!status_.ok()) return;
     status_ = why;
   }
-  asio::post(ClientIo::Get().context(),
-             [self = shared_from_this(), why, lost] { self->EndNow(why, lost); });
+  asio::post(io_.context(), [self = shared_from_this(), why, lost] { self->EndNow(why, lost); });
 }
 
 void Channel::Impl::EndAndWait(const Status& why) {
-  if (ClientIo::Get().OnThread()) return EndNow(why, /*lost=*/false);
+  if (OnIoThread()) return EndNow(why, /*lost=*/false);
   std::promise<void> done;
-  asio::post(ClientIo::Get().context(), [this, why, &done] {
+  asio::post(io_.context(), [this, why, &done] {
     EndNow(why, /*lost=*/false);
     done.set_value();
   });
@@ -384,12 +361,13 @@ void Channel::Impl::EndAndWait(const Status& why) {
 }
 
 void Channel::Impl::OnEnd(Watcher watcher) {
-  asio::post(ClientIo::Get().context(),
-             [self = shared_from_this(), watcher = std::move(watcher)]() mutable {
-               if (self->ended_) return watcher(self->status(), self->lost_);
-               self->watchers_.push_back(std::move(watcher));
-             });
+  asio::post(io_.context(), [self = shared_from_this(), watcher = std::move(watcher)]() mutable {
+    if (self->ended_) return watcher(self->status(), self->lost_);
+    self->watchers_.push_back(std::move(watcher));
+  });
 }
+
+bool Channel::Impl::OnIoThread() const { return io_.OnThread(); }
 
 Status Channel::Impl::status() const {
   MutexLock lock(mutex_);
@@ -409,7 +387,7 @@ void Channel::ConnectAsync(const std::string& target, ChannelOptions options,
     callback(std::unique_ptr<Channel>(new Channel(std::move(result).value())));
   };
   auto attempt = std::make_shared<Attempt>(target, std::move(options), std::move(done));
-  asio::post(ClientIo::Get().context(), [attempt = std::move(attempt)] { attempt->Start(); });
+  asio::post(attempt->io().context(), [attempt] { attempt->Start(); });
 }
 
 Result<std::unique_ptr<Channel>> Channel::Connect(const std::string& target,
@@ -425,7 +403,7 @@ Result<std::unique_ptr<Channel>> Channel::Connect(const std::string& target,
 
 Result<std::string> Channel::Call(const std::string& method, std::string request,
                                   Milliseconds timeout) {
-  MG_CHECK(!ClientIo::Get().OnThread());
+  MG_CHECK(!impl_->OnIoThread());
   auto promise = std::make_shared<std::promise<Result<std::string>>>();
   auto future = promise->get_future();
   impl_->CallAsync(method, std::move(request), timeout, [promise](Result<std::string> result) {

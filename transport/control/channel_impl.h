@@ -12,9 +12,12 @@
 
 namespace monograph::control {
 
+class ClientIo;
+
 class Channel::Impl : public std::enable_shared_from_this<Channel::Impl> {
  public:
-  Impl(std::shared_ptr<Connection> connection, ChannelOptions options);
+  // `io` runs the connection.
+  Impl(ClientIo& io, std::shared_ptr<Connection> connection, ChannelOptions options);
 
   // On the io thread, once, after construction.
   void Start();
@@ -32,6 +35,7 @@ class Channel::Impl : public std::enable_shared_from_this<Channel::Impl> {
   void OnEnd(Watcher watcher);
 
   Status status() const;
+  bool OnIoThread() const;
 
   const ChannelOptions& options() const { return options_; }
   const std::string& peer_name() const { return peer_name_; }
@@ -55,6 +59,7 @@ class Channel::Impl : public std::enable_shared_from_this<Channel::Impl> {
   void Finish(uint64_t id, Result<std::string> result);
   void EndNow(const Status& why, bool lost);
 
+  ClientIo& io_;
   const std::shared_ptr<Connection> connection_;
   const ChannelOptions options_;
   const std::string peer_name_;
