@@ -327,10 +327,11 @@ TEST_F(ReaderTest, ABatchOfWhatCannotBeFilledUpOrHasTooManyDimensionsIsRefused) 
                 .code(),
             Code::kInvalidArgument);
   const std::vector<DType> floats{DT_FLOAT};
-  const Tensor deep = (*Run("FIFOQueueV2", {},
-                            {{"component_types", floats},
-                             {"shapes", std::vector<PartialShape>{std::vector<int64_t>(kMaxRank, 1)}},
-                             {"shared_name", std::string("deep")}}))[0];
+  const Tensor deep =
+      (*Run("FIFOQueueV2", {},
+            {{"component_types", floats},
+             {"shapes", std::vector<PartialShape>{PartialShape(std::vector<int64_t>(kMaxRank, 1))}},
+             {"shared_name", std::string("deep")}}))[0];
   EXPECT_EQ(Run("QueueEnqueueManyV2", {deep, Tensor::Vector<float>({1})}, {{"Tcomponents", floats}})
                 .status()
                 .code(),
