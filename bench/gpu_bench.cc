@@ -25,6 +25,7 @@
 #include "client/registries.h"
 #include "client/session.h"
 #include "executor/gpu/plugin.h"
+#include "executor/worker/task_status.h"
 #include "ops/constant/constant.h"
 #include "ops/control/control.h"
 #include "ops/reduce/reduce.h"

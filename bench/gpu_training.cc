@@ -4,6 +4,7 @@
 
 #include "bench/harness.h"
 #include "client/registries.h"
+#include "executor/worker/task_status.h"
 #include "graph/prune.h"
 #include "ops/constant/constant.h"
 #include "train/collections.h"
