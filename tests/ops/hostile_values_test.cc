@@ -645,9 +645,9 @@ const std::vector<HostileNode>& Nodes() {
       {"Einsum",
        "a result of more dimensions than there may be",
        [] {
-         return Inputs{Floats({1, 1, 1, 1, 1}), Floats({1, 1, 1, 1, 1})};
+         return Inputs{Floats({1, 1, 1, 1, 1, 1, 1}), Floats({1, 1, 1, 1, 1, 1, 1})};
        },
-       {{"equation", "abcde,fghij->abcdefghij"}}},
+       {{"equation", "abcdefg,hijklmn->abcdefghijklmn"}}},
       {"Einsum",
        "an operand whose broadcast size wraps",
        [] {

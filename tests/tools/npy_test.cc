@@ -61,7 +61,7 @@ TEST(Npy, WhatAHeaderPromisesIsCheckedBeforeMemoryIsTaken) {
   EXPECT_EQ(code(Npy("|S0", "1152921504606846976,", "")), Code::kInvalidArgument);
   EXPECT_EQ(code(Npy("|Sx", "2,", "")), Code::kInvalidArgument);
   EXPECT_EQ(code(Npy("<f4", "99999999999999999999,", "")), Code::kInvalidArgument);
-  EXPECT_EQ(code(Npy("<f4", "1,1,1,1,1,1,1,1,1,", "1234")), Code::kInvalidArgument);
+  EXPECT_EQ(code(Npy("<f4", "1,1,1,1,1,1,1,1,1,1,1,1,1,", "1234")), Code::kInvalidArgument);
 }
 
 TEST(Npy, WhatIsNoFileIsNamedAndNotWaitedFor) {

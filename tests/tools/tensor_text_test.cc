@@ -75,7 +75,7 @@ TEST(ParseValues, RefusesWhatTheTypeDoesNotHold) {
   EXPECT_EQ(error("[[0,0,0,0,0,0,0,0,0],0,0,0,0,0,0,0,0]", DT_FLOAT),
             "[[0,0,0,0,0,0,0,0,0],0,0,0,0,0,0,0,0] has lists that differ in their lengths");
   EXPECT_NE(error("1", DT_RESOURCE).find("resource"), std::string::npos);
-  EXPECT_NE(error("[[[[[[[[[1]]]]]]]]]", DT_FLOAT).find("dimensions"), std::string::npos);
+  EXPECT_NE(error("[[[[[[[[[[[[[1]]]]]]]]]]]]]", DT_FLOAT).find("dimensions"), std::string::npos);
 }
 
 }  // namespace
