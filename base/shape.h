@@ -12,7 +12,8 @@
 
 namespace monograph {
 
-// TensorFlow's kernels take eight at most, but its gradient of Tile has two for each of the input's.
+// TensorFlow's kernels take eight at most, but its gradient of Tile has two for each of the
+// input's.
 inline constexpr int kMaxRank = 12;
 
 class Shape {

@@ -68,9 +68,9 @@ Status FirstFailure(std::span<const Result<std::string>> answers) {
 
 Status Session::Impl::Start(const ClusterSpec* cluster) {
   MG_RETURN_IF_ERROR(StartWorker(cluster));
-  MG_ASSIGN_OR_RETURN(std::string address,
-                      worker_->CreateSession(id_, this, options_.tensorflow_random_streams,
-                                              options_.container));
+  MG_ASSIGN_OR_RETURN(
+      std::string address,
+      worker_->CreateSession(id_, this, options_.tensorflow_random_streams, options_.container));
   transport_ = worker_->transport(id_);
   std::vector<PeerSpec> peers;
   if (cluster != nullptr) {
