@@ -41,8 +41,8 @@ typename Primitive::primitive_desc DescribeBackward(const dnnl::engine& engine,
 #endif
 }
 
-// oneDNN 2's filter gradients of bfloat16 by tiles (AMX) take three times as long as oneDNN 3's: 8.0
-// ms instead of 3.1 for the second convolution of the MNIST CNN, batch 100.
+// oneDNN 2's filter gradients of bfloat16 by tiles (AMX) take three times as long as oneDNN
+// 3's: 8.0 ms instead of 3.1 for the second convolution of the MNIST CNN, batch 100.
 inline constexpr bool kQuickGradientsByTiles = DNNL_VERSION_MAJOR >= 3;
 
 // False where a convolution of plain layout gives wrong numbers: oneDNN 3.7.2 with AVX-512, one

@@ -65,7 +65,8 @@ TEST_F(ShapeInferenceTest, AMatrixIsNoShape) {
 }
 
 TEST_F(ShapeInferenceTest, AShapeOfTooManyDimensionsIsRefused) {
-  const Output dims = Const(root_, Tensor::FromValues<int32_t>(Shape{kMaxRank + 1}, std::vector<int32_t>(kMaxRank + 1, 1)));
+  const Output dims = Const(root_, Tensor::FromValues<int32_t>(
+                                       Shape{kMaxRank + 1}, std::vector<int32_t>(kMaxRank + 1, 1)));
   EXPECT_NE(Reshaped(dims).find("at most 12 are supported"), std::string::npos);
 }
 

@@ -224,12 +224,11 @@ TEST(MonographStatus, TellsEveryTaskAsJsonAlsoOneThatDoesNotAnswer) {
   const nlohmann::json& worker = json["tasks"][1];
   EXPECT_EQ(worker["address"], cluster.address("worker", 0));
   EXPECT_EQ(worker["up"], true);
-  for (const char* field :
-       {"process_id", "uptime_seconds", "cpu_seconds", "resident_bytes", "variable_bytes",
-        "sessions", "graphs", "running_steps", "steps_done", "steps_failed", "bytes_sent",
-        "bytes_received", "messages_sent", "messages_received", "messages_dropped",
-        "cuda_graphs_captured", "cuda_graphs_replayed", "cuda_graph_fallbacks",
-        "cuda_nodes_launched"})
+  for (const char* field : {"process_id", "uptime_seconds", "cpu_seconds", "resident_bytes",
+                            "variable_bytes", "sessions", "graphs", "running_steps", "steps_done",
+                            "steps_failed", "bytes_sent", "bytes_received", "messages_sent",
+                            "messages_received", "messages_dropped", "cuda_graphs_captured",
+                            "cuda_graphs_replayed", "cuda_graph_fallbacks", "cuda_nodes_launched"})
     EXPECT_TRUE(worker[field].is_number()) << field;
 }
 
