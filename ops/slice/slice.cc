@@ -254,7 +254,7 @@ Status StridedSliceGradGradient(GradientContext& c) {
 // The gradient of Tile for as many dimensions as a shape may have: the last one reshaped to
 // [before, m, d, behind] and summed over its m, then the one before it.
 Output SumOverTiles(const Scope& s, Output gradient, const Output& multiples, const Output& shape,
-                    int rank) {
+                    int64_t rank) {
   const Output tiled = Mul(s, multiples, shape);
   const auto one = [&](const Output& of, int64_t i) {
     return Reshape(s, Slice(s, of, {i}, {1}), IntsConst(s, {}));
@@ -272,8 +272,9 @@ Output SumOverTiles(const Scope& s, Output gradient, const Output& multiples, co
 Status TileGradient(GradientContext& c) {
   const Scope& s = c.scope();
   const Output shape = ShapeOf(s, c.input(0), c.input(1).dtype());
-  if (const PartialShape x = c.input(0).shape(); x.known_rank() && 2 * x.rank() > kMaxRank) {
-    c.set_grad(0, SumOverTiles(s, c.grad(0), c.input(1), shape, x.rank()));
+  const PartialShape length = c.input(1).shape();
+  if (length.fully_known() && 2 * length.elements() > kMaxRank) {
+    c.set_grad(0, SumOverTiles(s, c.grad(0), c.input(1), shape, length.elements()));
     return Status();
   }
   const Output pairs = Reshape(s, Transpose(s, Pack(s, {c.input(1), shape}), {1, 0}), {-1});

@@ -207,6 +207,7 @@ Clock::time_point Sockets::NextChange(const Epoll& epoll) {
 }
 
 int Sockets::Wait(Epoll& epoll, epoll_event* events, int most, int timeout_ms) {
+  network_.mutex_.AssertHeld();
   Clock::time_point until = Clock::time_point::max();
   if (timeout_ms > 0) until = Clock::now() + std::chrono::milliseconds(timeout_ms);
   while (true) {
