@@ -39,6 +39,10 @@ Result<const KernelRegistry::Entry*> FindTaskKernel(const Graph& graph, NodeId n
   const std::string& op = graph.op(node).name();
   if (device_type != kCpu && options.random_streams != nullptr && HasSeeds(graph.attrs(node)))
     return Unimplemented(std::string(kStreamsNeedCpus));
+  // The graph took TensorFlow's op where ours of that name refuses an attribute, which kernels of
+  // ours would not look at.
+  if (device_type == kCpu && IsBorrowed(graph.op(node)) && BorrowedKernel() != nullptr)
+    return BorrowedKernel();
   const KernelRegistry* gpu = options.gpu_kernels;
   const bool there = gpu != nullptr && gpu->HasOp(op, device_type);
   Result<const KernelRegistry::Entry*> found =

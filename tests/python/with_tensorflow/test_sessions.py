@@ -331,6 +331,14 @@ class ServerTest(unittest.TestCase):
                         read.append(session.run(x))
                 self.assertEqual(read, [b"a", b"b"])
 
+    def test_a_value_of_an_attribute_that_ours_lacks_is_tensorflows(self):
+        with tf.Session() as session:
+            for text in (["\u00c9T\u00c9 A"], tf.placeholder(tf.string)):
+                lower = tf.strings.lower(text, encoding="utf-8"), tf.strings.lower(text)
+                feed = {} if isinstance(text, list) else {text: ["\u00c9T\u00c9 A"]}
+                values = [value.flat[0].decode() for value in session.run(lower, feed)]
+                self.assertEqual(values, ["\u00e9t\u00e9 a", "\u00c9t\u00c9 a"])
+
     def test_a_server_that_nobody_holds_goes_on(self):
         target = tf.train.Server.create_local_server().target
         with tf.Graph().as_default(), tf.Session(target) as session:
