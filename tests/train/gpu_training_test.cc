@@ -12,6 +12,7 @@
 #include "executor/gpu/plugin.h"
 #include "executor/worker/task_status.h"
 #include "ops/constant/constant.h"
+#include "ops/control/control.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/variable/variable.h"
 #include "tests/gpu/emulated/injected_failures.h"
