@@ -15,7 +15,7 @@
 
 namespace monograph::testing {
 
-inline constexpr int64_t kMillion = 1'000'000, kRow = 4 * kMillion;
+inline constexpr int64_t kMillion = 1'000'000, kRow = 10 * kMillion;
 
 // Runs an op before the one that is measured, with the same resources.
 using RunFirst =
