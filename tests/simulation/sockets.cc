@@ -1,3 +1,8 @@
+// One table of files (File) has all simulated descriptors: sockets, which are ends of Tcp, epoll
+// sets, timers, counters of events, and questions to sock_diag. Sockets, made for each call, holds
+// the network's lock while it works on the table. What an epoll set waits for is looked at when an
+// end tells its watcher, or at the time when the next packet, timer or deadline is due
+// (NextChange).
 #include "tests/simulation/sockets.h"
 
 #include <arpa/inet.h>

@@ -1,3 +1,6 @@
+// An end settles (Settle) before it is looked at: packets that are due become bytes that can be
+// read, states and errors. In order: the roads between two machines and what their cuts do to ends
+// over them, packets, then what sockets do: connect, accept, send, receive, shut down, close.
 #include "tests/simulation/tcp.h"
 
 #include <poll.h>
