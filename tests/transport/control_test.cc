@@ -603,6 +603,7 @@ TEST(ControlPlain, AConnectionThatOpensAsItsTimeEndsIsGivenUp) {
     Channel::ConnectAsync(server.server->address(), soon,
                           [&](const auto& result) { given_up.Set(result.status().code()); });
     Channel::ConnectAsync("no address", ClientOptions(),
+                          // Holds the io thread, beyond the first one's time: it waits for nothing.
                           [](const auto&) { std::this_thread::sleep_for(200ms); });
   });
   EXPECT_TRUE(given_up.WaitFor([](Code code) { return code == Code::kUnavailable; }));
